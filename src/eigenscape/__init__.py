@@ -1,0 +1,43 @@
+"""Eigenscape: what does a neural network's curvature look like?"""
+
+from . import theory
+from .core import (
+    CurvatureError,
+    DataError,
+    Density,
+    EigenPairs,
+    EigenscapeError,
+    Enclosure,
+    Estimate,
+    NotRecognised,
+    OperatorError,
+    SelfTestError,
+    SolverError,
+    Spectrum,
+    TheoryError,
+    TrainingModeError,
+)
+from .linop import Operator, as_operator, blocks
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CurvatureError",
+    "DataError",
+    "Density",
+    "EigenPairs",
+    "EigenscapeError",
+    "Enclosure",
+    "Estimate",
+    "NotRecognised",
+    "Operator",
+    "OperatorError",
+    "SelfTestError",
+    "SolverError",
+    "Spectrum",
+    "TheoryError",
+    "TrainingModeError",
+    "as_operator",
+    "blocks",
+    "theory",
+]

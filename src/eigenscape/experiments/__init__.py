@@ -1,0 +1,1 @@
+"""Data, training runs and figures."""

@@ -1,0 +1,1 @@
+"""Results become figures and a page; nothing is computed here."""

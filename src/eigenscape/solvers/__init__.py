@@ -1,0 +1,1 @@
+"""Operator in, result with certificate out."""

@@ -1,0 +1,1 @@
+"""Public oracles: losses and matrices whose spectrum is known."""

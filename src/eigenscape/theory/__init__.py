@@ -1,0 +1,1 @@
+"""Closed-form spectra: parameters and data in, exact spectrum out."""
