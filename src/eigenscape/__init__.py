@@ -17,6 +17,7 @@ from .core import (
     TheoryError,
     TrainingModeError,
 )
+from .curvature import Objective, fisher, functional_hessian, ggn, hessian, losses, ntk
 from .linop import Operator, as_operator, blocks
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "Enclosure",
     "Estimate",
     "NotRecognised",
+    "Objective",
     "Operator",
     "OperatorError",
     "SelfTestError",
@@ -39,5 +41,11 @@ __all__ = [
     "TrainingModeError",
     "as_operator",
     "blocks",
+    "fisher",
+    "functional_hessian",
+    "ggn",
+    "hessian",
+    "losses",
+    "ntk",
     "theory",
 ]
