@@ -2,6 +2,7 @@
 
 from .adapters import as_operator
 from .blocks import Blocks, blocks
+from .deep_linear import DeepLinear
 from .matrices import Dense, Diagonal, Kronecker, LowRank
 from .operator import Operator, Scaled, Shifted, Submatrix, Sum
 from .wrappers import Counted, Projected, Stack
@@ -9,6 +10,7 @@ from .wrappers import Counted, Projected, Stack
 __all__ = [
     "Blocks",
     "Counted",
+    "DeepLinear",
     "Dense",
     "Diagonal",
     "Kronecker",
