@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core import Eigenspace, Spectrum, TheoryError
 from .moments import conform
-from .spaces import Slots, Span
+from .spaces import Coordinates, Slots, Span
 
 HALF = 0.5**0.5
 
@@ -126,7 +126,10 @@ def interleave(a: Tensor, b: Tensor) -> Tensor:
 
 
 def separate_products(pairs: Pairs, slope: Float[Tensor, "*batch G"], curvature: Float[Tensor, "*batch G"]) -> Spectrum:
-    """Return the spectrum where `d2l/dc2` is diagonal: two outliers and two bulk values per group, in closed form."""
+    """Return the spectrum where `d2l/dc2` is diagonal: two outliers and two bulk values per group, in closed form.
+
+    Under a mask, the coordinates that no group owns come last, with the eigenvalue 0.
+    """
     plus, minus, slope, curvature = torch.broadcast_tensors(pairs.plus, pairs.minus, slope, curvature)
     large, small = outlier_pair(plus, minus, slope, curvature)
     c = (plus - minus) / 4
@@ -137,12 +140,19 @@ def separate_products(pairs: Pairs, slope: Float[Tensor, "*batch G"], curvature:
     angle = 0.5 * torch.atan2(curvature * safe_sqrt(plus * minus), 2 * (slope + curvature * c))
     cos, sin = angle.cos(), angle.sin()
     groups = slope.shape[-1]
-    spaces = [
+    spaces: list[Eigenspace] = [
         Span(pairs.n, present[..., g], partial(pairs.embed, along_p * only, along_q * only))
         for g, only in enumerate(torch.eye(groups, dtype=slope.dtype, device=slope.device))
         for along_p, along_q in ((cos, sin), (-sin, cos))
     ]
-    return finite(Spectrum(values, counts, _labels(groups), (*spaces, *pairs.bulk_spaces())))
+    spaces += pairs.bulk_spaces()
+    labels = _labels(groups)
+    if pairs.mask is not None:
+        free = ~pairs.mask.any(-2)
+        values = torch.cat([values, torch.zeros_like(values[..., :1])], -1)
+        counts = torch.cat([counts, 2 * free.sum(-1, keepdim=True)], -1)
+        spaces, labels = [*spaces, Coordinates(torch.cat([free, free], -1))], (*labels, "zero")
+    return finite(Spectrum(values, counts, labels, tuple(spaces)))
 
 
 def coupled_products(pairs: Pairs, gradient: Float[Tensor, "*batch G"], hessian: Float[Tensor, "*batch G G"]) -> Spectrum:
