@@ -43,9 +43,7 @@ class Batches:
         if not isinstance(self.source, Iterable):
             raise DataError(f"data is a {type(data).__name__}; {EXPECTED}.")
         if isinstance(self.source, Iterator):
-            raise DataError(
-                f"data is a {type(data).__name__}, which can be read only once; {EXPECTED}: data=list(batches) keeps it in memory."
-            )
+            raise DataError(f"data is a {type(data).__name__}, which can be read only once; {EXPECTED}: data=list(batches).")
         if isinstance(self.source, Sized) and len(self.source) == 0:
             raise DataError(f"data is empty; {EXPECTED}.")
         self._seen: list[tuple[float, ...]] | None = None

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import CurvatureError, DataError, random_like
+from ..core import CurvatureError, DataError, random_like, resolve_generator
 from . import losses
 from .nested import leading, tensors
 
@@ -237,12 +237,17 @@ class Generic(OutputLoss):
         z = outputs.detach().requires_grad_()
         with torch.enable_grad():
             (g,) = torch.autograd.grad(self.criterion(z, targets), z, create_graph=True)
-        if not g.requires_grad:
+
+        def product(dz: Tensor) -> Tensor:
+            return torch.autograd.grad(g, z, dz, retain_graph=True, allow_unused=True, materialize_grads=True)[0]
+
+        probe = random_like(z.shape, resolve_generator(None), dtype=z.dtype, device=z.device)
+        if not g.requires_grad or not bool(product(probe).any()):
             raise CurvatureError(
                 f"criterion {_name(self.criterion)} is linear in the model's outputs, so its GGN is zero; expected one that "
                 "curves, such as CrossEntropyLoss on logits in place of NLLLoss on log-probabilities."
             )
-        return lambda dz: torch.autograd.grad(g, z, dz, retain_graph=True)[0]
+        return product
 
 
 def _name(criterion: Any) -> str:
