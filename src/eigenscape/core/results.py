@@ -77,7 +77,8 @@ class Estimate:
 class Density:
     """Spectral density of a symmetric matrix of size n as Gauss quadrature, one rule per random probe.
 
-    `nodes` and `weights` have shape (*batch, probes, steps); the weights of a probe sum to 1 (unused nodes weigh 0).
+    `nodes` and `weights` have shape (*batch, probes, steps); the weights of a probe sum to 1 (unused nodes weigh 0). Rounding
+    leaves nodes uncertain by `resolution`, one number per member of a batch.
 
     >>> d = Density(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.75, 0.25]]), n=4, num_matvecs=2, status="")
     >>> d.cdf(torch.tensor([-1.0, 0.5, 2.0]))
@@ -89,10 +90,12 @@ class Density:
     n: int
     num_matvecs: int
     status: str
+    resolution: Float[Tensor, "*batch"] | float = 0.0
 
     def __post_init__(self):
-        object.__setattr__(self, "nodes", self.nodes.detach().to("cpu", torch.float64))
-        object.__setattr__(self, "weights", self.weights.detach().to("cpu", torch.float64))
+        for name in ("nodes", "weights", "resolution"):
+            value = torch.as_tensor(getattr(self, name)).detach().to("cpu", torch.float64)
+            object.__setattr__(self, name, value)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -112,18 +115,19 @@ class Density:
         """Density smoothed with a Gaussian, at the points of `grid`.
 
         `axis="linear"`: per unit of the eigenvalue; `width` defaults to a hundredth of the support. `axis="log"`: per decade
-        of |eigenvalue|, each sign by itself; `width` is in decades and defaults to a tenth. Both follow the matrix when it is
-        scaled.
+        of |eigenvalue|, each sign by itself and zeros left out; `width` is in decades and defaults to a tenth. Both follow
+        the matrix when it is scaled.
         """
         t = (self.grid() if grid is None else grid).to(torch.float64)
         if axis == "linear":
             low, high = self.support
-            sigma = width or (high - low) / 100 or max(abs(high), 1.0) / 100
+            sigma = width or (high - low) / 100 or abs(high) / 100 or 1.0
             z = (t[:, None, None] - self.nodes.unsqueeze(-3)) / sigma
         elif axis == "log":
             sigma = width or 0.1
             z = (t.abs().log10()[:, None, None] - self.nodes.abs().log10().unsqueeze(-3)) / sigma
-            z = torch.where(t.sign()[:, None, None] == self.nodes.sign().unsqueeze(-3), z, torch.inf)
+            same = (t.sign()[:, None, None] == self.nodes.sign().unsqueeze(-3)) & (t != 0)[:, None, None]
+            z = torch.where(same, z, torch.inf)
         else:
             raise SolverError(f'axis is {axis!r}; expected "linear" or "log".')
         kernel = torch.exp(-0.5 * z.square()) / (sigma * (2 * torch.pi) ** 0.5)
@@ -142,26 +146,28 @@ class Density:
         weight at or below t lies between the sum without the last node passed and the sum with the next node. Of the probes:
         for a unit vector uniform on the sphere, the weight on a share F of n orthonormal directions is
         Beta(n F / 2, n (1 - F) / 2) whatever the directions, so F is bounded as Clopper and Pearson bound a proportion; the
-        mean of several probes is treated as the Beta law of the same mean and variance.
+        mean of several probes is treated as the Beta law of the same mean and variance. Shares are whole multiples of 1/n.
         """
         check_level(level)
         t = self.grid() if grid is None else grid
         probes = self.weights.shape[-2]
         strength = probes * (self.n + 2) / 2 - 1
         tail = (1 - level) / 2
-        low = self._cumulative(t, -1).mean(-1).clamp(0, 1).numpy()
-        high = self._cumulative(t, +1).mean(-1).clamp(0, 1).numpy()
+        blur = self.resolution.unsqueeze(-1) if isinstance(self.resolution, Tensor) else self.resolution
+        low = self._cumulative(t - blur, -1).mean(-1).clamp(0, 1).numpy()
+        high = self._cumulative(t + blur, +1).mean(-1).clamp(0, 1).numpy()
         lower = np.where(low > 0, _beta_mean(np.minimum(low, 1 - 1e-12), strength, 1 - tail), 0.0)
         upper = np.where(high < 1, _beta_mean(np.maximum(high, 1e-300), strength, tail), 1.0)
+        lower, upper = np.ceil(lower * self.n - 1e-9) / self.n, np.floor(upper * self.n + 1e-9) / self.n
         return torch.from_numpy(lower), torch.from_numpy(upper)
 
-    def _cumulative(self, grid: Tensor, extra: int) -> Tensor:
+    def _cumulative(self, grid: Float[Tensor, "*batch points"], extra: int) -> Tensor:
         """Weight of each probe at or below each point, with `extra` more (or fewer) nodes; shape (*batch, points, probes)."""
-        nodes, order = self.nodes.sort(-1)
+        nodes, order = torch.where(self.weights > 0, self.nodes, torch.inf).sort(-1)
         weights = self.weights.gather(-1, order)
         sums = torch.cat([torch.zeros_like(weights[..., :1]), weights.cumsum(-1)], -1)
         total = sums[..., -1:]
-        t = grid.to(torch.float64).expand(*nodes.shape[:-1], -1).contiguous()
+        t = torch.as_tensor(grid).to(torch.float64).unsqueeze(-2).expand(*nodes.shape[:-1], -1).contiguous()
         passed = torch.searchsorted(nodes.contiguous(), t, right=True) + extra
         share = sums.gather(-1, passed.clamp(0, nodes.shape[-1])) / total
         return share.mT
