@@ -19,6 +19,7 @@ from .core import (
 )
 from .curvature import Objective, fisher, functional_hessian, ggn, hessian, losses, ntk
 from .linop import Operator, as_operator, blocks
+from .solvers import dense, density, diagonal, eigsh, frobenius, trace
 
 __version__ = "0.1.0"
 
@@ -41,11 +42,17 @@ __all__ = [
     "TrainingModeError",
     "as_operator",
     "blocks",
+    "dense",
+    "density",
+    "diagonal",
+    "eigsh",
     "fisher",
+    "frobenius",
     "functional_hessian",
     "ggn",
     "hessian",
     "losses",
     "ntk",
     "theory",
+    "trace",
 ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special, stats
 from torch import Tensor
 
@@ -96,6 +96,16 @@ class Density:
         for name in ("nodes", "weights", "resolution"):
             value = torch.as_tensor(getattr(self, name)).detach().to("cpu", torch.float64)
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def exact(cls, values: Float[Tensor, "r"], multiplicities: Int[Tensor, "r"]) -> "Density":
+        """Density of a matrix all of whose eigenvalues are known.
+
+        >>> Density.exact(torch.tensor([1.0, 5.0]), torch.tensor([3, 1])).weights
+        tensor([[0.7500, 0.2500]], dtype=torch.float64)
+        """
+        n = int(multiplicities.sum())
+        return cls(values[None], (multiplicities / n)[None], n, 0, "exact: all eigenvalues are known")
 
     @property
     def support(self) -> tuple[float, float]:
