@@ -43,7 +43,7 @@ def scalar_linear_loss(
     r"""Return the Hessian spectrum of any twice differentiable loss `l(c)` of `c = <w, v>`: `l''` for s2 and `l'` for dx.
 
     `loss` maps c, of the shape of the batch, to a tensor of that shape, each entry on its own; its derivatives are taken by
-    autograd. Parameters are ordered `(v; w)`. Where the derivatives are known, `scalar_products` takes them directly.
+    autograd. Parameters are ordered `(v; w)`. Where the derivatives are known, use `scalar_linear_derivatives`.
 
     >>> w, v, x, t = torch.ones(2), torch.zeros(2), torch.tensor([2.0, 4.0]), torch.tensor([0.0, 1.0])
     >>> def logistic(c):
@@ -56,6 +56,25 @@ def scalar_linear_loss(
     w, v = conform(SHAPES, w=w, v=v)
     slope, curvature = derivatives(loss, (w * v).sum(-1))
     check_finite(slope=slope, curvature=curvature)
+    return _spectrum(w, v, slope, curvature)
+
+
+def scalar_linear_derivatives(
+    w: Float[Tensor, "*batch m"],
+    v: Float[Tensor, "*batch m"],
+    slope: Float[Tensor, "*batch"],
+    curvature: Float[Tensor, "*batch"],
+) -> Spectrum:
+    r"""Return the Hessian spectrum of a loss `l(<w, v>)` from `slope = l'` and `curvature = l''` at `<w, v>`.
+
+    Either may be negative or 0. Parameters are ordered `(v; w)`.
+
+    >>> one = torch.ones(1)
+    >>> scalar_linear_derivatives(one, one, torch.tensor(0.0), torch.tensor(-1.0)).expand().tolist()     # -g g^T, g = (1, 1)
+    [-2.0, 0.0]
+    """
+    shapes = {"w": "m", "v": "m", "slope": "", "curvature": ""}
+    w, v, slope, curvature = conform(shapes, w=w, v=v, slope=slope, curvature=curvature)
     return _spectrum(w, v, slope, curvature)
 
 
@@ -76,7 +95,7 @@ def derivatives(loss: Callable[[Tensor], Tensor], c: Float[Tensor, "*batch"]) ->
 
 def _spectrum(w: Tensor, v: Tensor, slope: Tensor, curvature: Tensor) -> Spectrum:
     """Return the spectrum of one product from l' and l''."""
-    batch = torch.broadcast_shapes(slope.shape, curvature.shape)
+    batch = torch.broadcast_shapes(slope.shape, curvature.shape, w.shape[:-1], v.shape[:-1])
     pairs = Pairs.of(w.unsqueeze(-2), v.unsqueeze(-2), batch)
     return separate_products(pairs, slope.unsqueeze(-1), curvature.unsqueeze(-1))
 

@@ -164,7 +164,7 @@ class Permuted(Eigenspace):
 
     def project(self, v: Float[Tensor, "*batch n k"]) -> Float[Tensor, "*batch n k"]:
         """Permute, project, permute back."""
-        axis = -1 if v.ndim == 1 else -2
+        v, axis = v.to(self.order.device), -1 if v.ndim == 1 else -2
         return self.space.project(v.index_select(axis, self.inverse)).index_select(axis, self.order)
 
     def basis(self) -> Float[Tensor, "*batch n dim"]:
