@@ -1,6 +1,17 @@
 """Closed-form spectra: parameters and data in, exact spectrum out."""
 
+from .balanced import BalancedMinimum, balanced_ggn, balanced_minimum
 from .block_diagonal import block_diagonal_inputs, block_diagonal_outputs, diagonal_linear, diagonal_linear_mixture
+from .chain import with_ones
+from .deep_linear import deep_linear_bounds, deep_linear_ggn, deep_linear_trace
+from .labels import (
+    balanced_white,
+    class_proportions,
+    one_hot,
+    sharpness_from_labels,
+    sharpness_from_proportions,
+    two_layer_white_ggn,
+)
 from .product_bulk import product_bulk
 from .scalar import (
     SharpnessParts,
@@ -15,19 +26,30 @@ from .scalar_products import scalar_products
 from .scalar_relu import scalar_relu
 from .two_layer import two_layer_linear, two_layer_linear_ggn
 from .two_layer_bounds import TwoLayerBounds, squared_error_ggn, two_layer_linear_bounds
+from .whitening import sample_balanced_weights, white_scale, whiten
 
 __all__ = [
+    "BalancedMinimum",
     "BiasRadicals",
     "Phase",
     "ScalarNet",
     "SharpnessParts",
     "TwoLayerBounds",
+    "balanced_ggn",
+    "balanced_minimum",
+    "balanced_white",
     "bias_assumptions",
     "block_diagonal_inputs",
     "block_diagonal_outputs",
+    "class_proportions",
+    "deep_linear_bounds",
+    "deep_linear_ggn",
+    "deep_linear_trace",
     "diagonal_linear",
     "diagonal_linear_mixture",
+    "one_hot",
     "product_bulk",
+    "sample_balanced_weights",
     "scalar_linear",
     "scalar_linear_bias",
     "scalar_linear_bias_radicals",
@@ -36,8 +58,14 @@ __all__ = [
     "scalar_linear_parts",
     "scalar_products",
     "scalar_relu",
+    "sharpness_from_labels",
+    "sharpness_from_proportions",
     "squared_error_ggn",
     "two_layer_linear",
     "two_layer_linear_bounds",
     "two_layer_linear_ggn",
+    "two_layer_white_ggn",
+    "white_scale",
+    "whiten",
+    "with_ones",
 ]
