@@ -1,5 +1,6 @@
 """Closed-form spectra: parameters and data in, exact spectrum out."""
 
+from . import dynamics
 from .balanced import BalancedMinimum, balanced_ggn, balanced_minimum
 from .block_diagonal import block_diagonal_inputs, block_diagonal_outputs, diagonal_linear, diagonal_linear_mixture
 from .chain import with_ones
@@ -26,12 +27,15 @@ from .scalar_products import scalar_products
 from .scalar_relu import scalar_relu
 from .two_layer import two_layer_linear, two_layer_linear_ggn
 from .two_layer_bounds import TwoLayerBounds, squared_error_ggn, two_layer_linear_bounds
+from .two_layer_relu import two_layer_relu
+from .two_layer_relu_parts import ReluBounds, two_layer_relu_bounds, two_layer_relu_functional, two_layer_relu_ggn
 from .whitening import sample_balanced_weights, white_scale, whiten
 
 __all__ = [
     "BalancedMinimum",
     "BiasRadicals",
     "Phase",
+    "ReluBounds",
     "ScalarNet",
     "SharpnessParts",
     "TwoLayerBounds",
@@ -47,6 +51,7 @@ __all__ = [
     "deep_linear_trace",
     "diagonal_linear",
     "diagonal_linear_mixture",
+    "dynamics",
     "one_hot",
     "product_bulk",
     "sample_balanced_weights",
@@ -64,6 +69,10 @@ __all__ = [
     "two_layer_linear",
     "two_layer_linear_bounds",
     "two_layer_linear_ggn",
+    "two_layer_relu",
+    "two_layer_relu_bounds",
+    "two_layer_relu_functional",
+    "two_layer_relu_ggn",
     "two_layer_white_ggn",
     "white_scale",
     "whiten",
