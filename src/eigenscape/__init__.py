@@ -1,6 +1,7 @@
 """Eigenscape: what does a neural network's curvature look like?"""
 
 from . import theory
+from .analysis.recognise import spectrum
 from .core import (
     CurvatureError,
     DataError,
@@ -53,6 +54,7 @@ __all__ = [
     "hessian",
     "losses",
     "ntk",
+    "spectrum",
     "theory",
     "trace",
 ]
