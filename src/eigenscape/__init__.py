@@ -1,6 +1,7 @@
 """Eigenscape: what does a neural network's curvature look like?"""
 
 from . import theory
+from .analysis import Analysis, analyze, load
 from .analysis.recognise import spectrum
 from .core import (
     CurvatureError,
@@ -25,6 +26,7 @@ from .solvers import dense, density, diagonal, eigsh, frobenius, trace
 __version__ = "0.1.0"
 
 __all__ = [
+    "Analysis",
     "CurvatureError",
     "DataError",
     "Density",
@@ -41,6 +43,7 @@ __all__ = [
     "Spectrum",
     "TheoryError",
     "TrainingModeError",
+    "analyze",
     "as_operator",
     "blocks",
     "dense",
@@ -52,6 +55,7 @@ __all__ = [
     "functional_hessian",
     "ggn",
     "hessian",
+    "load",
     "losses",
     "ntk",
     "spectrum",

@@ -1,1 +1,8 @@
-"""Everything known about one model in one object."""
+"""Everything known about one model, in one object."""
+
+from .analyze import analyze
+from .derived import Condition, Interval
+from .provenance import Provenance, Stage
+from .record import Analysis, load
+
+__all__ = ["Analysis", "Condition", "Interval", "Provenance", "Stage", "analyze", "load"]
