@@ -1,6 +1,6 @@
 """Closed-form spectra: parameters and data in, exact spectrum out."""
 
-from . import dynamics
+from . import dynamics, quadratic
 from .balanced import BalancedMinimum, balanced_ggn, balanced_minimum
 from .block_diagonal import block_diagonal_inputs, block_diagonal_outputs, diagonal_linear, diagonal_linear_mixture
 from .chain import with_ones
@@ -54,6 +54,7 @@ __all__ = [
     "dynamics",
     "one_hot",
     "product_bulk",
+    "quadratic",
     "sample_balanced_weights",
     "scalar_linear",
     "scalar_linear_bias",
