@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core import EigenPairs, Enclosure, SolverError, resolve_generator
+from ..core import EigenPairs, Enclosure, SolverError, random_like, resolve_generator
 from .certificate import ceiling, coefficients, growth, reach
 from .complete import columns, complete_pairs
 from .krylov import Krylov
@@ -17,6 +17,7 @@ from .selection import Selection
 SMALL = 64  # up to this size every column is multiplied: no iteration is cheaper
 NEAR_ZERO = 1e-2  # a value below this share of |A| is measured against this share of |A| instead of against itself
 MEMORY = 4 << 30  # bytes for the basis and its products, where the choice is ours
+TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Search:
     failure: float
     generator: torch.Generator
     block: int
-    trust: bool  # whether the start was random, so that its first cycle bounds the extreme eigenvalues
+    warm: int  # columns of the warm start; without one (0) the first cycle bounds the extreme eigenvalues
     first: tuple[Tensor, Tensor] | None = None
 
     def goal(self, space: Krylov, values: Tensor) -> Tensor:
@@ -53,7 +54,10 @@ class Search:
         return self.tol * torch.maximum(values.abs(), NEAR_ZERO * space.scale.unsqueeze(-1))
 
     def converge(self, space: Krylov) -> Found:
-        """Expand and restart until every wanted pair converges, rounding stops all progress, or the products run out."""
+        """Expand and restart until every wanted pair converges, rounding stops all progress, or the products run out.
+
+        A warm start of several vectors is no Krylov space: it grows by the residuals of all pairs that are still open.
+        """
         k, best, stalled = self.wanted.count, torch.inf, 0
         while True:
             if space.size >= k:
@@ -63,24 +67,43 @@ class Search:
                 spent = self.A.count + space.width > self.budget
                 promised = space.expected(Y)
                 settled = (promised[:, :k] <= aim).all() and not self.wanted.rival(theta, promised, aim[:, -1]).any()
-                if space.complete or spent or bool(settled):
+                if space.complete or spent or self.warm > 1 or bool(settled):
                     found = Found(*space.pairs(Y[..., :k]), Y[..., :k])
-                    ratios = found.norms / aim.clamp(min=torch.finfo(aim.dtype).tiny)
-                    worst = float(ratios.max())
-                    stalled, best = (0, worst) if worst < best / 2 else (stalled + 1, best)
-                    if space.complete or spent or worst <= 1 or stalled > 2:
+                    ratios = found.norms / aim.clamp(min=TINY)
+                    excess = float(ratios.clamp(min=1).log2().sum())  # halvings that are missing
+                    stalled, best = (0, excess) if excess < best - 1 else (stalled + 1, best)
+                    if space.complete or spent or excess == 0 or stalled > 2:
                         self._remember(space)
                         return found
-                    rows = torch.arange(self.A.members)
-                    space.aim(found.residuals[rows, ratios.argmax(-1)].unsqueeze(1))
+                    space.aim(self._open(found, ratios, space))
                 if space.size + space.width > space.capacity:
                     self._remember(space)
                     space.restart(Y[..., : k + (space.capacity - k) * 2 // 5])
             space.expand()
 
+    def _open(self, found: Found, ratios: Tensor, space: Krylov) -> Tensor:
+        """Residuals to go on with: the worst of each member, or, from a warm start, of all pairs that are open in any."""
+        room = min(space.capacity - found.values.shape[-1], self.budget - self.A.count)
+        if self.warm > 1:
+            return found.residuals[:, (ratios > 1).any(0)][:, :room]
+        return found.residuals[torch.arange(self.A.members), ratios.argmax(-1)].unsqueeze(1)
+
+    def confirm(self, space: Krylov, found: Found) -> None:
+        """Multiply a random combination of what was found, and note how far that is from what the products so far add up to.
+
+        One draw speaks for all pairs, so its double counts.
+        """
+        signs = random_like(
+            (1, self.wanted.count, 1), self.generator, dtype=self.A.dtype, device=self.A.device, kind="rademacher"
+        )
+        c = signs / self.wanted.count**0.5
+        known = found.residuals + found.values.to(found.vectors).unsqueeze(-1) * found.vectors
+        product = self.A((c * found.vectors).sum(1, keepdim=True))
+        space.disagreement = 2 * lengths(product[:, 0] - (c * known).sum(1)).cpu()
+
     def _remember(self, space: Krylov) -> None:
         """Keep the recurrence of the first cycle, before a restart mixes it with what is known of the spectrum."""
-        if self.first is None and self.trust:
+        if self.first is None and not self.warm:
             m = space.size
             self.first = coefficients(space.T[:, :m, :m], self.block, space.R)
 
@@ -164,8 +187,9 @@ def eigsh(
     clusters. A pair has converged when `|A x - t x| <= tol max(|t|, |A| / 100)`, with the residual taken from the products
     themselves. One start vector sees one copy of a multiple eigenvalue, so with `verify` the search goes on in the
     complement of what was found, from a fresh random direction, until nothing more turns up. That also encloses the
-    extreme eigenvalue (`top`, `bottom`) with the given probability. `v0`, one vector or several as columns, is a warm
-    start. Values, residual norms and intervals are float64.
+    extreme eigenvalue (`top`, `bottom`) with the given probability, and one more product measures the noise of the products,
+    below which no residual is believed. `v0`, one vector or several as columns, is a warm start: with `verify=False`, k
+    products if it is still as good as asked for. Values, residual norms and intervals are float64.
 
     >>> from eigenscape.linop import Diagonal
     >>> pairs = eigsh(Diagonal(torch.tensor([5.0, 5.0, 2.0, 1.0])), k=3)
@@ -178,21 +202,26 @@ def eigsh(
     _check(A, wanted.count, tol, block, budget, probability, basis)
     if A.n <= max(SMALL, 3 * wanted.count) and A.n <= budget:
         return complete_pairs(A, wanted, columns(A))
-    search = Search(A, wanted, tol, budget, 1 - probability, resolve_generator(generator), block, trust=v0 is None)
+    start = None if v0 is None else _start(A, v0, max(block, wanted.count))
+    warm = 0 if start is None else start.shape[1]
+    search = Search(A, wanted, tol, budget, 1 - probability, resolve_generator(generator), block, warm)
     space = Krylov(A, _capacity(A, wanted.count, block, basis), search.generator)
-    space.aim(None if v0 is None else _start(A, v0, block), block)
+    space.aim(start, block)
     found, checked = search.converge(space), 0
     reaches = search.first_reaches()
     depth, rounds = A.count, 0
     while verify and not space.complete and search.converged(space, found) and A.count < budget:
-        start, rounds = A.count, rounds + 1
+        before, rounds = A.count, rounds + 1
         more, beyond = search.verify(space, found, rounds, depth)
         reaches = beyond or ({} if more else reaches)
-        checked += A.count - start
+        checked += A.count - before
         if not more:
             break
         found = search.converge(space)
-        depth = max(depth, A.count - start)
+        depth = max(depth, A.count - before)
+    if verify and not space.complete and A.count < budget:
+        search.confirm(space, found)
+        checked += 1
     return _result(search, space, found, reaches, checked)
 
 
@@ -251,7 +280,7 @@ def _result(search: Search, space: Krylov, found: Found, reaches: dict[int, Tens
         residual_norms=give(r),
         intervals=give(torch.stack([t - r, t + r], -1)),
         num_matvecs=A.count,
-        status=_status(search, norms, done, noise, checked),
+        status=_status(search, done, float((noise[:, 0] / space.scale.clamp(min=TINY)).max()), checked),
         converged=bool(done.all()),
         top=enclosure(1),
         bottom=enclosure(-1),
@@ -272,15 +301,15 @@ def _enclosure(found: Found, reach: Tensor, end: int, noise: Tensor, probability
     return Enclosure(low, high, probability)
 
 
-def _status(search: Search, norms: Tensor, done: Tensor, noise: Tensor, checked: int) -> str:
+def _status(search: Search, done: Tensor, noise: float, checked: int) -> str:
     total, A = done.numel(), search.A
     reached = int(done.sum())
-    cost = f"{A.count} products" + (f", {checked} of them to look for missed ones" if checked else "")
+    cost = f"{A.count} products" + (f", {checked} of them to check" if checked else "")
     if reached == total:
         return f"all {total} pairs converged to a relative residual of {search.tol:g} after {cost}"
     if A.count + 1 > search.budget:
         return f"stopped at max_matvecs={search.budget}: {reached} of {total} pairs converged to {search.tol:g}"
     return (
-        f"{reached} of {total} pairs converged to a relative residual of {search.tol:g} after {cost}; "
-        f"the others stopped at the rounding of {str(A.dtype).removeprefix('torch.')} products"
+        f"{reached} of {total} pairs converged to a relative residual of {search.tol:g} after {cost}; the others stopped "
+        f"at the noise of these {str(A.dtype).removeprefix('torch.')} products, {noise:.1g} of |A|: raise tol, or the precision"
     )

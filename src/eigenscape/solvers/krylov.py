@@ -25,6 +25,7 @@ class Krylov:
         self.P = torch.empty(b, 0, n, dtype=A.dtype, device=A.device)
         self.R = torch.zeros(b, 0, 0, dtype=torch.float64)
         self.scale = torch.zeros(b, dtype=torch.float64)  # the longest product of a unit vector: at most |A|
+        self.disagreement = torch.zeros(b, dtype=torch.float64)  # of a product with what the others add up to, if measured
         self.size = 0
         self.restarts = 0
 
@@ -40,8 +41,8 @@ class Krylov:
 
     @property
     def noise(self) -> Float[Tensor, "b"]:
-        """What rounding may have put into a residual: a few units in the last place of |A|."""
-        return 4 * self.A.eps * (1 + self.restarts) ** 0.5 * self.scale
+        """What noise may have put into a residual: a few units in the last place of |A|, or more where more was measured."""
+        return torch.maximum(4 * self.A.eps * (1 + self.restarts) ** 0.5 * self.scale, self.disagreement)
 
     def aim(self, rows: Float[Tensor, "b w n"] | None, width: int = 1) -> None:
         """Make these directions (or `width` random ones) pending, orthonormalised; what is lost is replaced at random."""
