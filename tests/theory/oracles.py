@@ -40,6 +40,20 @@ def assert_eigenbasis(spectrum, H: Tensor, tol: float = 1e-10) -> None:
     assert gap <= tol, f"orthonormal up to {gap:.1e}"
 
 
+def assert_eigenspaces(spectrum, H: Tensor, tol: float = 1e-10) -> None:
+    """The projectors of a batch, whose members may differ in their counts, are orthogonal, of the right ranks, and add up."""
+    n = H.shape[-1]
+    eye = torch.eye(n, dtype=torch.float64)
+    scale = torch.linalg.matrix_norm(H, 2).clamp(min=1)[..., None, None]
+    P = torch.stack([spectrum.project(i, eye.expand_as(H)) for i in range(len(spectrum.labels))])
+    residual = (H @ P - spectrum.values.movedim(-1, 0)[..., None, None] * P) / scale
+    assert residual.abs().max() <= tol, f"residual {residual.abs().max():.1e}"
+    assert (P @ P - P).abs().max() <= tol
+    assert (P.sum(0) - eye).abs().max() <= tol
+    ranks = P.diagonal(dim1=-2, dim2=-1).sum(-1).movedim(0, -1)
+    assert (ranks - spectrum.multiplicities).abs().max() <= tol * n
+
+
 def assert_batch_is_loop(function, *inputs: Tensor) -> None:
     """A batched call equals one call per member."""
     together = function(*inputs)

@@ -12,7 +12,7 @@ from eigenscape.core import TheoryError
 from eigenscape.theory.scalar import scalar_linear
 from eigenscape.theory.scalar_bias import bias_assumptions, scalar_linear_bias, scalar_linear_bias_radicals
 
-BATCH = 25
+BATCH = 25  # times 100 examples: 2,500 cases; 80 make 2,000
 BIASES = {
     "generic": lambda w, v, b: b,
     "zero": lambda w, v, b: 0 * b,

@@ -9,11 +9,17 @@ from strategies import INPUTS, WEIGHTS, inputs, normal, pairs, random_stream, se
 from torch.testing import assert_close
 
 from eigenscape.core import TheoryError
-from eigenscape.theory.scalar import scalar_linear, scalar_linear_loss, scalar_linear_parts
+from eigenscape.theory.scalar import (
+    derivatives,
+    scalar_linear,
+    scalar_linear_derivatives,
+    scalar_linear_loss,
+    scalar_linear_parts,
+)
 from eigenscape.theory.scalar_net import Phase, ScalarNet
 from eigenscape.theory.scalar_products import scalar_products
 
-BATCH = 25
+BATCH = 25  # times 100 examples: 2,500 cases; 80 make 2,000
 widths = st.sampled_from([1, 2, 3, 6])
 samples = st.sampled_from([1, 2, 5])
 
@@ -124,6 +130,8 @@ def test_any_loss(m, seed, kind):
 
     H = hessians(lambda t, a: of(t[m:] @ t[:m], a), torch.cat([v, w], -1), a)
     spectrum = scalar_linear_loss(w, v, lambda c: of(c, a))
+    given = scalar_linear_derivatives(w, v, *derivatives(lambda c: of(c, a), (w * v).sum(-1)))
+    assert given.values.equal(spectrum.values)
     assert_same_spectrum(spectrum, H)
     assert_eigenbasis(spectrum, H)
 
@@ -244,6 +252,8 @@ def test_other_refusals():
     one = torch.ones(1, 2)
     with pytest.raises(TheoryError, match=r"hessian is not symmetric: max \|C - C\^T\| is 1 where max \|C\| is 1"):
         scalar_products(torch.ones(2, 2), torch.ones(2, 2), torch.ones(2), torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    with pytest.raises(TheoryError, match=r"v has shape \(1,\); expected \(..., m\) with m = 2 as in w"):
+        scalar_linear_derivatives(one[0], one[0, :1], one[0, 0], one[0, 0])
     with pytest.raises(TheoryError, match="plus or minus is negative; expected squared norms"):
         ScalarNet.from_norms(-torch.ones(1), torch.ones(1), torch.ones(1), torch.ones(1))
     with pytest.raises(TheoryError, match="slope holds NaN or infinity"):

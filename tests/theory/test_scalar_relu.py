@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import assert_batch_is_loop, assert_eigenbasis, assert_same_spectrum, hessians
+from oracles import assert_batch_is_loop, assert_eigenbasis, assert_eigenspaces, assert_same_spectrum, hessians
 from strategies import inputs, normal, pairs, random_stream, seeds, targets
 from torch.testing import assert_close
 
@@ -12,7 +12,7 @@ from eigenscape.core import TheoryError
 from eigenscape.theory.scalar import scalar_linear
 from eigenscape.theory.scalar_relu import scalar_relu
 
-BATCH = 25
+BATCH = 25  # times 100 examples: 2,500 cases
 
 
 def network(theta, x):
@@ -37,7 +37,9 @@ def draw(m, n, seed):
 def test_spectrum_and_eigenvectors(m, n, seed):
     w, v, x, y = draw(m, n, seed)
     H = hessians(loss, torch.cat([v, w], -1), x, y)
-    assert_same_spectrum(scalar_relu(w, v, x, y), H)
+    spectrum = scalar_relu(w, v, x, y)
+    assert_same_spectrum(spectrum, H)
+    assert_eigenspaces(spectrum, H)
     for i in range(2):
         assert_eigenbasis(scalar_relu(w[i], v[i], x[i], y[i]), H[i])
 
