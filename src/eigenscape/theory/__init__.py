@@ -1,6 +1,8 @@
 """Closed-form spectra: parameters and data in, exact spectrum out."""
 
 from . import dynamics, quadratic
+from .attention import self_attention, self_attention_ggn, self_attention_heads
+from .attention_numbers import AttentionNumbers, self_attention_numbers
 from .balanced import BalancedMinimum, balanced_ggn, balanced_minimum
 from .block_diagonal import block_diagonal_inputs, block_diagonal_outputs, diagonal_linear, diagonal_linear_mixture
 from .chain import with_ones
@@ -32,6 +34,7 @@ from .two_layer_relu_parts import ReluBounds, two_layer_relu_bounds, two_layer_r
 from .whitening import sample_balanced_weights, white_scale, whiten
 
 __all__ = [
+    "AttentionNumbers",
     "BalancedMinimum",
     "BiasRadicals",
     "Phase",
@@ -64,6 +67,10 @@ __all__ = [
     "scalar_linear_parts",
     "scalar_products",
     "scalar_relu",
+    "self_attention",
+    "self_attention_ggn",
+    "self_attention_heads",
+    "self_attention_numbers",
     "sharpness_from_labels",
     "sharpness_from_proportions",
     "squared_error_ggn",
