@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..core import CurvatureError, TrainingModeError
+from .attention import TiledAttention
 
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 BATCH_NORMS = (nn.modules.batchnorm._NormBase,)
@@ -44,8 +45,9 @@ def check_finite_parameters(parameters: dict[str, Tensor]) -> None:
 def differentiable_twice(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Use only kernels that have second derivatives, keep every random stream, and restore all settings.
 
-    Fused attention has no second derivative, so the plain formula is used; cuDNN's recurrent layers have none either; the
-    fast path of `nn.MultiheadAttention` has not even a first.
+    Fused attention has no second derivative, so over long sequences the blockwise attention is used, which has, and over
+    short ones the plain formula; cuDNN's recurrent layers have none either; the fast path of `nn.MultiheadAttention` has not
+    even a first.
     """
     fastpath = torch.backends.mha.get_fastpath_enabled()
     recurrent = device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in model.modules())
@@ -55,6 +57,7 @@ def differentiable_twice(model: nn.Module, device: torch.device) -> Iterator[Non
             torch.inference_mode(False),
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
+            TiledAttention(),
             torch.backends.cudnn.flags(enabled=False) if recurrent else contextlib.nullcontext(),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         ):
