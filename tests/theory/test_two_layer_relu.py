@@ -9,7 +9,7 @@ from strategies import normal, random_stream, seeds
 from torch.func import jacrev, vmap
 from torch.nn.functional import leaky_relu
 from torch.testing import assert_close
-from two_factor_cases import biases, criterion, derivatives_of, factors, network_loss, samples, sizes, targets
+from two_factor_cases import biases, criterion, derivatives_of, factors, network_loss, samples, several, sizes, targets
 
 from eigenscape.core import TheoryError
 from eigenscape.theory.factors import FactorLayout
@@ -144,7 +144,7 @@ def test_one_input_is_two_cells():
 
 
 def test_slope_one_is_the_linear_network():
-    W, V, X, Y = (normal(random_stream(2), *shape) for shape in ((2, 7), (7, 3), (4, 3), (4, 2)))
+    W, V, X, Y = several(2, (2, 7), (7, 3), (4, 3), (4, 2))
     linear = two_layer_linear(W, V, X, Y)
     same = two_layer_relu(W, V, X, Y, negative_slope=1.0)
     assert_close(same.expand(), linear.expand(), atol=1e-12, rtol=1e-12)
@@ -155,7 +155,7 @@ def test_shared_patterns_make_a_small_matrix():
     kept, angle = [], torch.arange(3, dtype=torch.float64) * torch.pi / 3
     X = torch.stack([angle.cos(), angle.sin()], -1)
     for m in (100, 1000):
-        W, V, Y = (normal(random_stream(3), *shape) for shape in ((1, m), (m, 2), (3, 1)))
+        W, V, Y = several(3, (1, m), (m, 2), (3, 1))
         spectrum = two_layer_relu(W, V, X, Y)
         assert spectrum.n == 3 * m
         kept.append(sum(label != "bulk" for label in spectrum.labels))
@@ -171,7 +171,7 @@ def test_dead_neurons_add_zeros():
 
 
 def test_gradients_of_eigenvalues():
-    W, V, X, Y = (normal(random_stream(5), *shape).requires_grad_() for shape in ((2, 5), (5, 2), (4, 2), (4, 2)))
+    W, V, X, Y = (A.requires_grad_() for A in several(5, (2, 5), (5, 2), (4, 2), (4, 2)))
     assert torch.autograd.gradcheck(lambda *a: two_layer_relu(*a).max, (W, V, X, Y))
     assert torch.autograd.gradcheck(lambda *a: two_layer_relu_bounds(*a).gap, (W, V, X, Y))
 

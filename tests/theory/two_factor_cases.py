@@ -2,7 +2,7 @@
 
 import torch
 from hypothesis import strategies as st
-from strategies import normal, pick
+from strategies import normal, pick, random_stream
 from torch import Tensor
 from torch.func import jacrev, vmap
 from torch.nn import functional as F
@@ -15,6 +15,12 @@ biases = st.sampled_from([(False, False), (True, False), (False, True), (True, T
 
 def eye(rows, columns):
     return torch.eye(rows, columns, dtype=torch.float64)
+
+
+def several(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Standard normal tensors, one after the other from one stream."""
+    g = random_stream(seed)
+    return [normal(g, *shape) for shape in shapes]
 
 
 def rank_one(A):

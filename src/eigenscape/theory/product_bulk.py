@@ -126,6 +126,10 @@ class ProductFrame:
         full = [torch.einsum("...jpq,...ap,...mq->...jma", block, A, Q) for block, (A, Q) in zip(blocks, pairs)]
         return full[0] + full[1], (full[2] + full[3]).mT
 
+    def null_space(self, neurons: Neurons) -> NullSpace:
+        """Directions on which the Hessian is zero."""
+        return NullSpace(neurons, self.U[..., self.rank :], self.R[..., self.rank :], self.rows, self.columns)
+
     def bulk(self, gradient: Tensor, neurons: Neurons) -> tuple[Tensor, list[int], list[str], list[Eigenspace]]:
         """Values, multiplicities, labels and spaces of the eigenpairs that do not mix."""
         count = self.span.shape[-2] - self.span.shape[-1]
@@ -134,7 +138,7 @@ class ProductFrame:
         spaces: list[Eigenspace] = [
             BulkSpace(neurons, U[..., i], R[..., i], sign, self.span) for sign in (1, -1) for i in range(p)
         ]
-        null = NullSpace(neurons, U[..., self.rank :], R[..., self.rank :], self.rows, self.columns)
+        null = self.null_space(neurons)
         values, counts, labels = torch.cat([sigma, -sigma], -1), [count] * (2 * p), ["bulk"] * (2 * p)
         if null.dim:
             values = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], -1)
@@ -157,7 +161,8 @@ def product_bulk(
     rest of the model, the loss and the other parameters are (those do not move). Directions of a zero singular value are
     null vectors as soon as h is orthogonal to the rows of W (for dV) or to the columns of V (for dW).
 
-    The result is the Hessian on these directions alone: `n` is their number, which is 0 when the width m leaves no room.
+    The result is the Hessian on these directions alone: `n` is their number. Where the width m leaves no room, `n` is 0 and the
+    one value, a zero, occurs 0 times.
     In general each of +-sigma_i occurs m - K - D + 1 times at least. Vectors are flat in the order (V, W), row-major.
 
     >>> W, V = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.0], [1.0], [0.0]])
@@ -169,5 +174,8 @@ def product_bulk(
     batch = torch.broadcast_shapes(W.shape[:-2], V.shape[:-2], gradient.shape[:-2])
     W, V, gradient = (A.expand(*batch, *A.shape[-2:]) for A in (W, V, gradient))
     neurons = Neurons(FactorLayout(W.shape[-2], W.shape[-1], V.shape[-1]))
-    values, counts, labels, spaces = ProductFrame.of(W, V, gradient).bulk(gradient, neurons)
-    return Spectrum(values, torch.tensor(counts, dtype=torch.long), tuple(labels), tuple(spaces))
+    frame = ProductFrame.of(W, V, gradient)
+    values, counts, labels, spaces = frame.bulk(gradient, neurons)
+    if not labels:
+        values, counts, labels, spaces = gradient.new_zeros(*batch, 1), [0], ["zero"], [frame.null_space(neurons)]
+    return Spectrum(values, torch.tensor(counts, dtype=torch.long, device=values.device), tuple(labels), tuple(spaces))
