@@ -1,0 +1,23 @@
+"""Curvature along a training run."""
+
+from .history import History, read
+from .instruments import MEASURES
+from .monitor import Monitor
+from .phases import PHASES, phase
+from .rules import GroupRule, View, group_rule, view
+from .tracking import Tracked, Tracker
+
+__all__ = [
+    "MEASURES",
+    "PHASES",
+    "GroupRule",
+    "History",
+    "Monitor",
+    "Tracked",
+    "Tracker",
+    "View",
+    "group_rule",
+    "phase",
+    "read",
+    "view",
+]

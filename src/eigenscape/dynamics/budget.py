@@ -1,0 +1,103 @@
+"""How much time measuring may take, and what that decides: when to look, and on how many samples."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import CurvatureError, resolve_generator
+from ..curvature import Objective
+from ..curvature.nested import leading, tree_map
+from ..curvature.objective import Piece
+
+FEWEST = 256  # samples below which a subsample is not cut
+SPACING = 20  # steps between records that the size of the subsample aims at
+GRADIENTS = 12  # cost of a steady record, in gradients of the measured loss
+FIRST = 100  # cost of the first record, which searches from a random direction, likewise
+
+
+def clock(device: torch.device | None) -> float:
+    """Seconds, after all work on the device is done."""
+    if device is not None and device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+@dataclass
+class Budget:
+    """Spend at most `overhead` of the training time on measuring, in total at any time.
+
+    A record is due when `spent + cost <= overhead * trained`, with the cost of the next record taken from those before; what
+    a first, dearer record overspent is saved up for before the next.
+    """
+
+    overhead: float
+    spent: float = 0.0
+    trained: float = 0.0
+    cost: float = 0.0
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.overhead < 10:
+            raise CurvatureError(f"overhead is {self.overhead}; expected a share of the training time, such as 0.1.")
+
+    def due(self, trained: float) -> bool:
+        """Whether a record fits after so much training time."""
+        return self.spent + self.cost <= self.overhead * trained
+
+    def note(self, seconds: float) -> None:
+        """Account for a record that was made; the running cost forgets half of its past with each."""
+        self.spent += seconds
+        self.cost = seconds if self.records < 2 else 0.5 * (self.cost + seconds)
+        self.records += 1
+
+
+def subsample(objective: Objective, samples: int, generator: torch.Generator | None = None) -> Objective:
+    """Fix a random subset of about so many samples: the same share of every batch, at least one row of each."""
+    share = min(1.0, samples / max(rows(objective), 1))
+    generator = resolve_generator(generator)
+    pieces = []
+    for inputs, targets in objective.batches():
+        size = _size(inputs, targets)
+        kept = torch.randperm(size, generator=generator)[: max(1, math.ceil(share * size - 1e-9))].sort().values
+        chosen = [tree_map(lambda t, size=size, kept=kept: _rows_of(t, size, kept), tree) for tree in (inputs, targets)]
+        pieces.append(Piece(chosen[0], chosen[1], 1.0))
+    return objective.with_data(pieces)
+
+
+def rows(objective: Objective) -> int:
+    """Count the rows of all batches."""
+    return sum(_size(inputs, targets) for inputs, targets in objective.batches())
+
+
+def _size(inputs: Any, targets: Any) -> int:
+    found = leading(targets)
+    return (found if found is not None else leading(inputs)) or 1
+
+
+def _rows_of(t: Tensor, size: int, kept: Tensor) -> Tensor:
+    return t[kept.to(t.device)] if t.ndim > 0 and t.shape[0] == size else t
+
+
+def fitting(objective: Objective, step_seconds: float, overhead: float) -> tuple[int, float]:
+    """Samples for which a record every `SPACING` steps fits the budget (all, or at least `FEWEST`), and seconds of a gradient.
+
+    The time of a gradient is measured on `FEWEST` samples, the faster of two, and scaled up in proportion.
+    """
+    total = rows(objective)
+    few = min(total, FEWEST)
+    part = objective if few == total else subsample(objective, few)
+    seconds = max(min(_timed(part.gradient, objective.device) for _ in range(2)), 1e-9)
+    allowed = overhead * SPACING * step_seconds
+    samples = min(total, max(few, int(few * allowed / (GRADIENTS * seconds))))
+    return samples, seconds * samples / few
+
+
+def _timed(work: Callable[[], object], device: torch.device) -> float:
+    start = clock(device)
+    work()
+    return clock(device) - start

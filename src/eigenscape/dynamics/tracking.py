@@ -1,0 +1,139 @@
+"""Extreme eigenpairs of an operator that changes slowly: a few products per look, from the vectors of the last one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core import SolverError, random_like, resolve_generator
+from ..linop import Counted, Operator
+from ..solvers import eigsh
+
+SMALL = 64  # up to this size every column is multiplied, and the answer is certain
+STIR = 0.1  # how much of a random direction is mixed into a guard vector that has converged
+NOISE = 8  # units in the last place of |A| that rounding may put into a residual
+
+
+@dataclass(frozen=True, eq=False)
+class Tracked:
+    """The k largest eigenpairs at one look.
+
+    `values[i]` lies within `residual_norms[i]` of an eigenvalue, surely. `low <= the largest eigenvalue` is sure too; that it
+    is at most `high` holds unless a larger one has come up unseen since the last search (`searched` looks ago; that search
+    failed to see one with probability 0.001 at most).
+    """
+
+    values: Float[Tensor, "k"]
+    vectors: Float[Tensor, "n k"]
+    residual_norms: Float[Tensor, "k"]
+    low: float
+    high: float
+    num_matvecs: int
+    converged: bool
+    searched: int
+
+
+@dataclass
+class Tracker:
+    r"""Follow the k largest eigenpairs.
+
+    A look starts from the span of the last vectors and one guard vector, the next Ritz vector: `T = V^T A V` there, then
+    residuals join the basis one by one (at least one of them) until `|A x - t x| <= tol |A|` for the k wanted pairs: k + 2
+    products while the operator changes slowly. The guard is improved at every look, so an eigenvalue that overtakes is in the
+    basis before it does; once it has converged it is stirred with a random direction, so that the search never ends. The first
+    look and every `recheck`-th one look for missed eigenvalues from random directions as `es.eigsh` does.
+    """
+
+    k: int = 1
+    tol: float = 0.02
+    most: int = 40
+    recheck: int = 50
+    search: int = 200
+    generator: torch.Generator = field(default_factory=lambda: resolve_generator(None))
+    basis: Float[Tensor, "n p"] | None = None
+    searched: int = 0
+
+    def look(self, op: Operator) -> Tracked:
+        """Measure the operator as it is now."""
+        A = Counted(op)
+        k = min(self.k, op.n)
+        stale = self.basis is None or self.basis.shape[0] != op.n or self.searched + 1 >= self.recheck
+        return self._search(A, k) if op.n <= SMALL or stale else self._follow(A, k)
+
+    def _search(self, A: Counted, k: int) -> Tracked:
+        fits = self.basis is not None and self.basis.shape[0] == A.n and A.n > SMALL
+        wide = min(k + 1, A.n)
+        found = eigsh(
+            A,
+            wide,
+            tol=min(self.tol, 1e-2),
+            v0=self.basis if fits else None,
+            generator=self.generator,
+            max_matvecs=max(self.search, wide, A.n if A.n <= SMALL else 0),
+        )
+        self.basis, self.searched = found.vectors, 0
+        values, norms = found.values[:k].double().cpu(), found.residual_norms[:k].double().cpu()
+        top = found.top
+        low = float(top.lower) if top is not None else float(values[0] - norms[0])
+        high = float(top.upper) if top is not None else float(values[0] + norms[0])
+        return Tracked(values, found.vectors[:, :k], norms, low, high, A.num_matvecs, found.converged, 0)
+
+    def _follow(self, A: Counted, k: int) -> Tracked:
+        assert self.basis is not None
+        V = torch.linalg.qr(self.basis.to(dtype=A.dtype, device=A.device)).Q
+        W = self._times(A, V)
+        expanded = False
+        while True:
+            T = (V.mT @ W).double()
+            theta, Y = torch.linalg.eigh((T + T.mT) / 2)
+            theta, Y = theta.flip(-1)[: k + 1], Y.flip(-1)[:, : k + 1].to(V.dtype)
+            X, R = V @ Y, W @ Y - (V @ Y) * theta.to(V.dtype)
+            scale = float(T.abs().max())
+            noise = NOISE * torch.finfo(A.dtype).eps * scale
+            norms = torch.linalg.vector_norm(R, dim=0, dtype=torch.float64) + noise
+            aim = max(self.tol * scale, 2 * noise)
+            done = bool((norms[:k] <= aim).all())
+            if (done and expanded) or A.num_matvecs >= self.most:
+                break
+            new = self._fresh(V, R[:, int(norms[:k].argmax()) if not done else min(k, R.shape[1] - 1)])
+            if new is None:
+                break
+            V, W, expanded = torch.cat([V, new], -1), torch.cat([W, self._times(A, new)], -1), True
+        self.basis, self.searched = self._stirred(X, k, bool(norms[-1] <= aim)), self.searched + 1
+        values, norms = theta[:k].cpu(), norms[:k].cpu()
+        low, high = float(values[0]) - noise, float(values[0] + norms[0])
+        return Tracked(values, X[:, :k], norms, low, high, A.num_matvecs, done, self.searched)
+
+    @staticmethod
+    def _times(A: Counted, V: Tensor) -> Tensor:
+        out = A @ V
+        if not bool(torch.isfinite(out).all()):
+            raise SolverError("a product is not finite (NaN or inf); expected finite products: has the training diverged?")
+        return out
+
+    @staticmethod
+    def _fresh(V: Tensor, r: Tensor) -> Tensor | None:
+        """Return the part of r outside the basis, as a unit column; None where rounding is all that is left."""
+        size = float(torch.linalg.vector_norm(r))
+        w = r / size if size > 0 else r
+        for _ in range(2):
+            w = w - V @ (V.mT @ w)
+        rest = float(torch.linalg.vector_norm(w))
+        return (w / rest).unsqueeze(-1) if rest > 1e-3 else None
+
+    def _stirred(self, X: Tensor, k: int, settled: bool) -> Tensor:
+        if X.shape[1] <= k or not settled:
+            return X
+        z = random_like((X.shape[0],), self.generator, dtype=X.dtype, device=X.device)
+        return torch.cat([X[:, :k], (X[:, k] + STIR * z / torch.linalg.vector_norm(z)).unsqueeze(-1)], -1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next look depends on."""
+        return {"basis": self.basis, "searched": self.searched, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self.basis, self.searched = state["basis"], state["searched"]
+        self.generator.set_state(state["generator"].cpu())
