@@ -212,6 +212,23 @@ def test_balanced_minimum_is_recognised_as_a_minimum():
     assert_exact(found, brute_force(obj))
 
 
+def test_aligned_layers_far_from_a_minimum():
+    g = stream(8)
+    R, U = (torch.linalg.qr(torch.randn(d, d, generator=g, dtype=DTYPE)).Q for d in (3, 2))
+    X = torch.linalg.qr(torch.randn(9, 3, generator=g, dtype=DTYPE)).Q @ R.T
+    Y = X @ R[:, :2] @ torch.diag(torch.tensor([5.0, 2.0], dtype=DTYPE)) @ U.T
+    model = chain((3, 2, 2, 2)).to(DTYPE)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.diag(torch.tensor([0.3, 0.1], dtype=DTYPE)) @ R[:, :2].T)
+        model[1].weight.copy_(torch.diag(torch.tensor([0.7, 1.1], dtype=DTYPE)))
+        model[2].weight.copy_(U @ torch.diag(torch.tensor([1.3, 0.2], dtype=DTYPE)))
+    obj = Objective(model, nn.MSELoss(), (X, Y))
+    found = spectrum(obj)
+    assert found.theorem == "aligned_deep_linear"
+    assert found.min < 0
+    assert_exact(found, brute_force(obj))
+
+
 def test_float32_models_are_computed_in_float64():
     model = filled(chain((2, 4, 2), {0}), 6).float()
     X, Y = regression(2, 2)
@@ -339,7 +356,7 @@ REFUSED_MODELS = {
     "deep relu": (lambda: chain((2, 3, 3, 2), act=nn.ReLU), r"ReLU network of 3 Linear layers has no closed form here"),
     "deep linear": (
         lambda: filled(chain((2, 3, 3, 2)), 1).float(),
-        r"3 linear layers have a closed form where residuals are uncor",
+        r"3 linear layers have a closed form where they are aligned",
     ),
     "residual": (residual, r"add does not act on the layer before it alone"),
     "branching": (branching, r"forward method of Branching cannot be traced"),

@@ -7,14 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .. import theory
-from ..core import NotRecognised, Spectrum
+from ..core import NotRecognised, Spectrum, TheoryError
 from ..curvature import Objective
-from ..theory.two_layer_relu import two_layer_relu
 from .recognise_layers import Layers
 from .recognise_samples import Samples, read_samples
 
 RESIDUAL_TOL = 1e-9
 """Share of the sharpness that the neglected part of a Hessian may have; it is bounded, and the bound is reported."""
+ALIGNED_TOL = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def _two_relu(layers: Layers, samples: Samples, limit: int) -> Answer:
     K, D = W.shape[0], V.shape[1]
     size = sum(_reduced_size(K, int(m), D, b is not None, False) for m in sizes) + K * (c is not None)
     _check_size(size, limit)
-    found = two_layer_relu(
+    found = theory.two_layer_relu(
         W, V, samples.X, samples.outputs, loss=samples.derivatives, hidden_bias=b, output_bias=c, negative_slope=slope
     )
     shared = f"{len(sizes)} activation patterns for {len(V)} neurons"
@@ -149,15 +149,32 @@ def _deep(layers: Layers, samples: Samples, limit: int) -> Answer:
     K, D = weights[-1].shape[0], weights[0].shape[1] + any(b is not None for b in biases)
     low, _ = theory.deep_linear_bounds(weights, samples.X, biases=biases)
     if bound > RESIDUAL_TOL * float(samples.d2 * low):
+        found = _aligned(layers, samples)
+        if found is not None:
+            return found
         raise NotRecognised(
-            f"{layers.depth} linear layers have a closed form where residuals are uncorrelated with inputs, as at a minimum; "
-            f"expected the rest of the Hessian to vanish, and it may be {bound:.2g} beside {float(samples.d2 * low):.2g}: "
-            "theory.deep_linear_ggn has the Gauss-Newton part, es.eigsh(es.hessian(obj)) measures the whole."
+            f"{layers.depth} linear layers have a closed form where they are aligned with the data, or residuals are "
+            f"uncorrelated with the inputs, as at a minimum; here the rest of the Hessian may be {bound:.2g} beside a "
+            f"Gauss-Newton part of {float(samples.d2 * low):.2g}: theory.deep_linear_ggn has that part, "
+            "es.eigsh(es.hessian(obj)) measures the whole."
         )
     _check_size(D * min(K, weights[-1].shape[1]), limit)
     found = theory.deep_linear_ggn(weights, samples.X, biases=biases)
     near = f"residuals are uncorrelated with the inputs: H differs from its Gauss-Newton part by {bound:.1g} at most"
     return Answer(_scaled(found, samples.d2), "deep_linear_ggn", (_scale_sentence(samples), near))
+
+
+def _aligned(layers: Layers, samples: Samples) -> Answer | None:
+    """Blocks of the full Hessian, where frames are found in which layers and data are diagonal."""
+    if any(b is not None for b in layers.biases):
+        return None
+    try:
+        frames = theory.aligned_frames(layers.weights, samples.X, samples.Y)
+        found = theory.aligned_deep_linear(layers.weights, samples.X, samples.Y, frames, tol=ALIGNED_TOL)
+    except TheoryError:
+        return None
+    near = f"layers and data are diagonal in common frames, up to {ALIGNED_TOL:g} of their size"
+    return Answer(_scaled(found, samples.d2), "aligned_deep_linear", (_scale_sentence(samples), near))
 
 
 def residual_bound(layers: Layers, samples: Samples) -> float:

@@ -1,6 +1,8 @@
 """Closed-form spectra: parameters and data in, exact spectrum out."""
 
 from . import dynamics, quadratic
+from .aligned import aligned_deep_linear
+from .aligned_frames import aligned_frames
 from .attention import self_attention, self_attention_ggn, self_attention_heads
 from .attention_numbers import AttentionNumbers, self_attention_numbers
 from .balanced import BalancedMinimum, balanced_ggn, balanced_minimum
@@ -42,6 +44,8 @@ __all__ = [
     "ScalarNet",
     "SharpnessParts",
     "TwoLayerBounds",
+    "aligned_deep_linear",
+    "aligned_frames",
     "balanced_ggn",
     "balanced_minimum",
     "balanced_white",
