@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from eigenscape import Objective, losses
 from eigenscape.analysis.recognise import spectrum
 from eigenscape.core import NotRecognised
+from eigenscape.curvature.self_attention import SelfAttention
 from eigenscape.theory import balanced_minimum
 
 DTYPE = torch.float64
@@ -264,6 +265,38 @@ def test_the_model_is_left_as_it_was():
         assert_close(p, before[name], rtol=0, atol=0)
         assert p.requires_grad
         assert p.grad is None
+
+
+ATTENTION = {
+    "one head": lambda: SelfAttention(3, dtype=DTYPE),
+    "width 1": lambda: SelfAttention(1, dtype=DTYPE),
+    "heads, causal, sink": lambda: SelfAttention(2, heads=3, causal=True, sink=0.7, dtype=DTYPE),
+}
+
+
+@pytest.mark.parametrize("criterion", [nn.MSELoss(), losses.half_mse, nn.BCEWithLogitsLoss()])
+@pytest.mark.parametrize("make", ATTENTION.values(), ids=ATTENTION)
+def test_self_attention(make, criterion):
+    X, Y = regression(4, 4, n=5)
+    Y = (Y > 0).to(DTYPE) if isinstance(criterion, nn.BCEWithLogitsLoss) else Y
+    obj = Objective(make(), criterion, [(X[:2], Y[:2]), (X[2:], Y[2:])])
+    found = spectrum(obj)
+    assert found.theorem == "self_attention_heads"
+    assert_exact(found, brute_force(obj))
+
+
+def test_self_attention_is_refused_where_tokens_mix():
+    model, X = SelfAttention(2), torch.ones(3, 4)
+    with pytest.raises(NotRecognised, match="cross-entropy couples the tokens of a sequence"):
+        spectrum(Objective(model, nn.CrossEntropyLoss(), (X, classes(3, 4))))
+    with pytest.raises(NotRecognised, match=r"batches have inputs of widths \[4, 5\]"):
+        spectrum(Objective(model, nn.MSELoss(), [(X, X), (torch.ones(1, 5), torch.ones(1, 5))]))
+
+
+def test_the_attention_module_checks_its_sizes_and_says_what_it_is():
+    with pytest.raises(ValueError, match="width is 0 and heads is 1; expected at least 1 of each"):
+        SelfAttention(0)
+    assert repr(SelfAttention(2, heads=3)) == "SelfAttention(2, heads=3, causal=False, sink=0.0)"
 
 
 def residual():

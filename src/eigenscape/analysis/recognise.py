@@ -8,7 +8,9 @@ from torch import Tensor
 
 from ..core import Layout, NotRecognised, Spectrum
 from ..curvature import Objective
+from ..curvature.self_attention import SelfAttention
 from ..theory.spaces import Permuted
+from .recognise_attention import attention_answer
 from .recognise_families import Answer, chain_answer
 from .recognise_layers import read_layers
 from .recognise_samples import check_loss
@@ -56,6 +58,9 @@ def spectrum(obj: Objective, *, limit: int = LIMIT) -> Recognised:
     if obj.forward is not None:
         raise NotRecognised("the objective has a forward= of its own; expected one that calls the model on its inputs.")
     check_loss(obj)
+    if type(obj.model) is SelfAttention:
+        order = _order(obj, list(obj.model.parameters()))
+        return _finish(attention_answer(obj, obj.model), obj.layout, order)
     layers = read_layers(obj.model)
     order = _order(obj, layers.tensors)
     return _finish(chain_answer(obj, layers, limit), obj.layout, order)

@@ -66,7 +66,7 @@ class Layers:
 
 def read_layers(model: nn.Module) -> Layers:
     """Trace the forward method symbolically and read it as a chain; whatever else it does is refused by name."""
-    _check_plain(model)
+    check_plain(model)
     root = nn.Sequential(model)  # a bare nn.Linear is then a leaf like any other
     try:
         graph = fx.Tracer().trace(root)
@@ -76,7 +76,8 @@ def read_layers(model: nn.Module) -> Layers:
     return _read(graph, dict(root.named_modules()))
 
 
-def _check_plain(model: nn.Module) -> None:
+def check_plain(model: nn.Module) -> None:
+    """Refuse hooks and methods that would make a module compute something else than its class says."""
     for name, module in model.named_modules():
         label = f"{name or 'the model'} ({type(module).__name__})"
         if module._forward_hooks or module._forward_pre_hooks:

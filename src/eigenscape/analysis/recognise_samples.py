@@ -62,6 +62,9 @@ def read_samples(obj: Objective, outputs_of: Callable[[Tensor], Tensor], *, flat
         d1, d2 = _derivatives(obj, f, targets, piece.share)
         for rows, part in zip((inputs, outputs, gradients, curvatures), (X, f, d1, d2)):
             rows.append(part)
+    widths = sorted({X.shape[1] for X in inputs})
+    if len(widths) > 1:
+        raise NotRecognised(f"batches have inputs of widths {widths}; expected one width: analyse them one by one.")
     X, f, d1, d2 = (torch.cat(rows) for rows in (inputs, outputs, gradients, curvatures))
     return Samples(X, f, len(X) * d1, _shared(len(X) * d2))
 

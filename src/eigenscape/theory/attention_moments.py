@@ -77,7 +77,7 @@ def score_bias(
     s, L = X.shape[-2:]
     first = torch.zeros(L, dtype=X.dtype, device=X.device).double()
     first[0] = 1.0
-    bias = torch.as_tensor(sink, device=X.device).double()[..., None, None, None, None] * first
+    bias = torch.as_tensor(sink, dtype=torch.float64, device=X.device)[..., None, None, None, None] * first
     check_finite(sink=bias)
     if mask is not None:
         bias = bias + _additive(mask, s, L).unsqueeze(-4)
