@@ -37,13 +37,16 @@ def trace(
         return torch.maximum(total[:, 0].abs(), total[:, 1].clamp(min=0).sqrt())
 
     def target(pilot: Moments) -> Tensor:
-        return torch.stack([(rtol or 0.0) * size(pilot.mean), torch.full_like(known[:, 1], torch.inf)], -1)
+        return (rtol or 0.0) * size(pilot.mean)
 
-    moments, variance, dof = _sampled(sketch, sketch.sample, target, limit, rtol)
+    def spread(moments: Moments) -> Tensor:
+        return torch.maximum(moments.variance[:, 0], sketch.quadratic_variance(moments.mean))
+
+    moments, variance, dof = _sampled(sketch, sketch.sample, spread, target, limit, rtol)
     if moments is None:
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).sum(-1))
     total = known + moments.mean
-    stderr = torch.hypot((variance[:, 0] / moments.count).sqrt(), A.eps * total[:, 1].sqrt())
+    stderr = torch.hypot((variance / moments.count).sqrt(), A.eps * total[:, 1].sqrt())
     reached = rtol is None or bool((stderr <= rtol * size(moments.mean)).all())
     return Estimate(
         A.restore(total[:, 0]), A.restore(stderr), dof, A.count, _status(sketch, moments, rtol, reached, "max(|tr A|, |A|_F)")
@@ -70,14 +73,16 @@ def frobenius(
     def target(pilot: Moments) -> Tensor:
         return 2 * (rtol or 0.0) * (known + pilot.mean)  # the square's relative error is twice the norm's
 
-    moments, variance, dof = _sampled(sketch, lambda count: sketch.sample(count)[..., 1], target, limit, rtol)
+    moments, variance, dof = _sampled(sketch, lambda count: sketch.sample(count)[..., 1], _spread, target, limit, rtol)
     if moments is None:
         return _exact(A, lambda M: torch.linalg.matrix_norm(M))
     value = (known + moments.mean).clamp(min=0).sqrt()
     stderr = (variance / moments.count).sqrt() / torch.where(value > 0, 2 * value, 1.0)
     stderr = torch.hypot(stderr, A.eps * value)
     reached = rtol is None or bool((stderr <= rtol * value).all())
-    return Estimate(A.restore(value), A.restore(stderr), dof, A.count, _status(sketch, moments, rtol, reached, "the norm"))
+    # Squares of few eigenvalues are skew, and then their variance is worth fewer degrees of freedom than of normal samples:
+    # with a third, 92 to 100 of 100 intervals of 95 % held on every spectrum tried; with all, 83 to 96.
+    return Estimate(A.restore(value), A.restore(stderr), dof / 3, A.count, _status(sketch, moments, rtol, reached, "the norm"))
 
 
 def diagonal(
@@ -108,7 +113,7 @@ def diagonal(
         share = (pilot.variance / pilot.variance.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)).sqrt()
         return (rtol or 0.0) * torch.linalg.vector_norm(known + pilot.mean, dim=-1, keepdim=True) * share
 
-    moments, variance, dof = _sampled(sketch, sample, target, limit, rtol)
+    moments, variance, dof = _sampled(sketch, sample, _spread, target, limit, rtol)
     if moments is None:
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).contiguous())
     value = known + moments.mean
@@ -129,9 +134,14 @@ def _exact(A: Products, of: Callable[[Tensor], Tensor]) -> Estimate:
     return Estimate(A.restore(value), A.restore(torch.zeros_like(value)), float("inf"), A.count, status)
 
 
+def _spread(moments: Moments) -> Tensor:
+    return moments.variance
+
+
 def _sampled(
     sketch: Sketch,
     sample: Callable[[int], Tensor],
+    spread: Callable[[Moments], Tensor],
     target: Callable[[Moments], Tensor],
     limit: int,
     rtol: float | None,
@@ -141,14 +151,15 @@ def _sampled(
     room = limit - A.count
     if rtol is None:
         moments = draw(sample, room, sketch.width)
-        return moments, moments.variance, moments.count - 1
+        return moments, spread(moments), moments.count - 1
     pilot = draw(sample, min(PILOT, room), sketch.width)
-    total = needed(pilot, target(pilot))
+    variance = spread(pilot)
+    total = needed(pilot.count, variance, target(pilot))
     if total - pilot.count >= A.n <= limit - A.count:
-        return None, pilot.variance, float("inf")
+        return None, variance, float("inf")
     more = min(total, room) - pilot.count
     moments = pilot + draw(sample, more, sketch.width) if more else pilot
-    return moments, pilot.variance, pilot.count - 1
+    return moments, variance, pilot.count - 1
 
 
 def _status(sketch: Sketch, moments: Moments, rtol: float | None, reached: bool, scale: str) -> str:

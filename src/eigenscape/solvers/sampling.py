@@ -43,15 +43,15 @@ def draw(sample: Callable[[int], Tensor], total: int, width: int) -> Moments:
     return moments
 
 
-def needed(pilot: Moments, target: Float[Tensor, "*shape"]) -> int:
+def needed(pilot: int, variance: Float[Tensor, "*shape"], target: Float[Tensor, "*shape"]) -> int:
     """Samples that bring the standard error of every mean under its target; Stein's rule (Annals of Math. Stat. 16, 1945).
 
     The variance comes from a pilot of fixed size and stays: the mean of pilot and rest together, over the standard error from
-    the pilot's variance, is then Student t with `pilot.count - 1` degrees of freedom, while a variance taken from a sample
+    the pilot's variance, is then Student t with `pilot - 1` degrees of freedom, while a variance taken from a sample
     that stopped because it looked small would be too small.
 
-    >>> needed(Moments(3, torch.tensor(0.0), torch.tensor(8.0)), target=torch.tensor(0.5))  # variance 4, over 0.5 squared
+    >>> needed(3, torch.tensor(4.0), target=torch.tensor(0.5))  # 4 over 0.5 squared
     16
     """
-    ratio = torch.where(pilot.variance > 0, pilot.variance / target.square(), 0.0)
-    return max(pilot.count, math.ceil(min(float(ratio.max()), 1e12)))
+    ratio = torch.where(variance > 0, variance / target.square(), 0.0)
+    return max(pilot, math.ceil(min(float(ratio.max()), 1e12)))

@@ -70,6 +70,15 @@ class Sketch:
         Az = self.A(z)
         return self.rest * torch.stack([(z * Az).sum(-1, dtype=torch.float64), _square(self.outside(Az))], -1)
 
+    def quadratic_variance(self, mean: Float[Tensor, "b 2"]) -> Float[Tensor, "b"]:
+        """Variance of a trace sample by theory, `2 d / (d + 2) (F - t^2 / d)`, t and F the rest of trace and squared norm.
+
+        Where few eigenvalues make up the rest, the samples are skew, and their own variance is small just when their mean
+        is: this one is steadier.
+        """
+        d, (t, F) = max(self.rest, 1), mean.unbind(-1)
+        return (2 * d / (d + 2) * (F - t.square() / d)).clamp(min=0)
+
 
 def _square(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
