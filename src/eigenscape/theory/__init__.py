@@ -17,6 +17,7 @@ from .labels import (
     sharpness_from_proportions,
     two_layer_white_ggn,
 )
+from .paired import PairedConditions, paired_conditions, paired_outliers
 from .product_bulk import product_bulk
 from .scalar import (
     SharpnessParts,
@@ -39,6 +40,7 @@ __all__ = [
     "AttentionNumbers",
     "BalancedMinimum",
     "BiasRadicals",
+    "PairedConditions",
     "Phase",
     "ReluBounds",
     "ScalarNet",
@@ -60,6 +62,8 @@ __all__ = [
     "diagonal_linear_mixture",
     "dynamics",
     "one_hot",
+    "paired_conditions",
+    "paired_outliers",
     "product_bulk",
     "quadratic",
     "sample_balanced_weights",
