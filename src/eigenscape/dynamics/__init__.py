@@ -1,5 +1,6 @@
 """Curvature along a training run."""
 
+from .advice import RateRange, StableRate, lr_range, max_stable_lr
 from .history import History, read
 from .instruments import MEASURES
 from .monitor import Monitor
@@ -13,10 +14,14 @@ __all__ = [
     "GroupRule",
     "History",
     "Monitor",
+    "RateRange",
+    "StableRate",
     "Tracked",
     "Tracker",
     "View",
     "group_rule",
+    "lr_range",
+    "max_stable_lr",
     "phase",
     "read",
     "view",
