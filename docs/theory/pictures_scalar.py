@@ -256,7 +256,7 @@ def quadratic() -> Figure:
     fig, left, right = two_panels()
     steep, flat = es.theory.quadratic.contraction(s.values, lrs).unbind(-1)
     left.plot(lrs, steep, color=VERMILLION)
-    left.text(0.036, 0.42, "along the steep v₁", color=VERMILLION, fontsize=8.5)
+    left.text(0.031, 0.55, "along the steep v₁", color=VERMILLION, fontsize=8.5)
     left.plot(lrs, flat, color=BLUE)
     left.text(0.03, 0.93, "along the flat v₂", color=BLUE, fontsize=8.5)
     H = torch.tensor([[4.0, 4.0], [4.0, 16.0]], dtype=torch.float64)
