@@ -396,7 +396,7 @@ REFUSED_MODELS = {
     "raw parameter": (raw, r"weight does not act on the layer before it alone"),
     "tied": (tied, r"two layers share a parameter"),
     "twice": (twice, r"2 \(Linear\) is used twice|0 \(Linear\) is used twice"),
-    "hooked": (hooked, r"0 \(Linear\) has forward hooks"),
+    "hooked": (hooked, r"0 \(Linear\) has hooks"),
     "overridden": (overridden, r"0 \(Linear\) has a forward method of its own instance"),
     "parametrised": (parametrised, r"0 \(ParametrizedLinear\) is not part of any closed form"),
     "spare": (with_spare, r"parameter 'spare' belongs to no layer of the chain"),
@@ -452,6 +452,26 @@ def test_large_eigenproblems_are_announced_and_not_solved():
     obj = Objective(chain((30, 40, 20)), nn.MSELoss(), tuple(t.float() for t in regression(30, 20)))
     with pytest.raises(NotRecognised, match=r"eigenvalues of a matrix of size 1800, and limit is 100; .*limit=1800"):
         spectrum(obj, limit=100)
+
+
+def test_data_too_large_for_second_derivatives_is_refused(monkeypatch):
+    monkeypatch.setattr("eigenscape.analysis.recognise_samples.MOST", 10)
+    obj = Objective(two(), nn.CrossEntropyLoss(), (torch.ones(3, 2), classes(3, 2)))
+    with pytest.raises(NotRecognised, match=r"3 samples with 2 outputs have 12 second derivatives; expected at most 1e\+01"):
+        spectrum(obj)
+
+
+def test_a_criterion_with_hooks_is_refused():
+    criterion = nn.MSELoss()
+    criterion.register_forward_hook(lambda module, inputs, outputs: 2 * outputs)
+    with pytest.raises(NotRecognised, match=r"MSELoss\) has hooks"):
+        spectrum(objective(criterion))
+
+
+def test_active_dropout_is_refused_even_unchecked():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5), nn.Linear(2, 2))
+    with pytest.raises(NotRecognised, match=r"1 \(Dropout\) is not part of any closed form"):
+        spectrum(Objective(model, nn.MSELoss(), (torch.ones(3, 2), torch.ones(3, 2)), check=False))
 
 
 def test_a_subclass_of_linear_may_do_anything_and_is_refused():

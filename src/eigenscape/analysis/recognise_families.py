@@ -34,13 +34,14 @@ def chain_answer(obj: Objective, layers: Layers, limit: int) -> Answer:
             f"a ReLU network of {layers.depth} Linear layers has no closed form here; expected two layers, or no rectifiers: "
             "es.eigsh(es.hessian(obj)) measures it."
         )
+    _check_size(_planned_size(layers), limit)
     samples = read_samples(obj, lambda X: layers.activations(X)[-1], flat=layers.flat)
     if layers.depth == 1:
-        answer = _one_layer(layers, samples, limit)
+        answer = _one_layer(layers, samples)
     elif layers.depth > 2:
-        answer = _deep(layers, samples, limit)
+        answer = _deep(layers, samples)
     elif layers.is_linear:
-        answer = _two_linear(layers, samples, limit)
+        answer = _two_linear(layers, samples)
     else:
         answer = _two_relu(layers, samples, limit)
     return replace(answer, assumptions=(f"layers {_shape(layers)} reproduce the model's outputs", *answer.assumptions))
@@ -49,6 +50,18 @@ def chain_answer(obj: Objective, layers: Layers, limit: int) -> Answer:
 def _shape(layers: Layers) -> str:
     first = layers.linears[0].in_features
     return " -> ".join(str(d) for d in (first, *(layer.out_features for layer in layers.linears)))
+
+
+def _planned_size(layers: Layers) -> int:
+    """Size of the eigenproblem as far as shapes tell; rectifiers need the data."""
+    if layers.depth == 2 and not layers.is_linear:
+        return 0
+    first, last = layers.linears[0], layers.linears[-1]
+    D, K = first.in_features, last.out_features
+    if layers.depth == 2:
+        return _reduced_size(K, first.out_features, D, first.bias is not None, last.bias is not None)
+    D += any(layer.bias is not None for layer in layers.linears)
+    return D if layers.depth == 1 else D * min(K, last.in_features)
 
 
 def _check_size(size: int, limit: int) -> None:
@@ -68,7 +81,7 @@ def _scale_sentence(samples: Samples) -> str:
     return f"squared errors, {float(samples.d2):.6g} times half the mean of |f - y|^2"
 
 
-def _one_layer(layers: Layers, samples: Samples, limit: int) -> Answer:
+def _one_layer(layers: Layers, samples: Samples) -> Answer:
     """Where each sample has the curvature h_i I, the Hessian is `I (x) mean h_i x_i x_i^T`."""
     d2, K = samples.d2, samples.outputs.shape[-1]
     if not samples.quadratic:
@@ -82,7 +95,6 @@ def _one_layer(layers: Layers, samples: Samples, limit: int) -> Answer:
         d2 = h.unsqueeze(-1)
     X = samples.X if layers.biases[0] is None else theory.with_ones(samples.X)
     D = X.shape[-1]
-    _check_size(D, limit)
     W = samples.X.new_zeros(K, D)  # its values do not matter
     found = theory.deep_linear_ggn([W], X * d2.sqrt())
     order = torch.arange(K * D).reshape(K, D)
@@ -91,7 +103,7 @@ def _one_layer(layers: Layers, samples: Samples, limit: int) -> Answer:
     return Answer(found, "deep_linear_ggn", ("one layer: the Hessian is its Gauss-Newton matrix",), order.flatten())
 
 
-def _two_linear(layers: Layers, samples: Samples, limit: int) -> Answer:
+def _two_linear(layers: Layers, samples: Samples) -> Answer:
     (V, W), (b, c) = layers.weights, layers.biases
     if samples.quadratic and V.shape[1] == W.shape[0] == 1 and c is None:
         w, v, x, y = W[0], V[:, 0], samples.X[:, 0], samples.Y[:, 0]
@@ -102,7 +114,6 @@ def _two_linear(layers: Layers, samples: Samples, limit: int) -> Answer:
         order = torch.cat([torch.arange(m, 3 * m), torch.arange(m)])  # (w; v; b) there, v, b, w here
         found = theory.scalar_linear_bias(w, v, b, x, y)
         return Answer(_scaled(found, samples.d2), "scalar_linear_bias", (_scale_sentence(samples),), order)
-    _check_size(_reduced_size(W.shape[0], W.shape[1], V.shape[1], b is not None, c is not None), limit)
     found = theory.two_layer_linear(W, V, samples.X, samples.outputs, loss=samples.derivatives, hidden_bias=b, output_bias=c)
     return Answer(found, "two_layer_linear", (_loss_sentence(samples),))
 
@@ -137,7 +148,7 @@ def _two_relu(layers: Layers, samples: Samples, limit: int) -> Answer:
     return Answer(found, "two_layer_relu", (_loss_sentence(samples), shared, kink))
 
 
-def _deep(layers: Layers, samples: Samples, limit: int) -> Answer:
+def _deep(layers: Layers, samples: Samples) -> Answer:
     """Where residuals are uncorrelated with the inputs, the Hessian of any depth is its Gauss-Newton matrix."""
     if not samples.quadratic:
         raise NotRecognised(
@@ -146,7 +157,6 @@ def _deep(layers: Layers, samples: Samples, limit: int) -> Answer:
         )
     weights, biases = layers.weights, layers.biases
     bound = residual_bound(layers, samples)
-    K, D = weights[-1].shape[0], weights[0].shape[1] + any(b is not None for b in biases)
     low, _ = theory.deep_linear_bounds(weights, samples.X, biases=biases)
     if bound > RESIDUAL_TOL * float(samples.d2 * low):
         found = _aligned(layers, samples)
@@ -158,7 +168,6 @@ def _deep(layers: Layers, samples: Samples, limit: int) -> Answer:
             f"Gauss-Newton part of {float(samples.d2 * low):.2g}: theory.deep_linear_ggn has that part, "
             "es.eigsh(es.hessian(obj)) measures the whole."
         )
-    _check_size(D * min(K, weights[-1].shape[1]), limit)
     found = theory.deep_linear_ggn(weights, samples.X, biases=biases)
     near = f"residuals are uncorrelated with the inputs: H differs from its Gauss-Newton part by {bound:.1g} at most"
     return Answer(_scaled(found, samples.d2), "deep_linear_ggn", (_scale_sentence(samples), near))

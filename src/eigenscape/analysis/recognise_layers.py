@@ -13,6 +13,7 @@ from ..core import NotRecognised
 
 KNOWN = "expected Linear layers with ReLU, LeakyReLU or nothing between them"
 INERT = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 RELUS: tuple[Callable[..., Any], ...] = (F.relu, torch.relu)
 
 
@@ -80,8 +81,8 @@ def check_plain(model: nn.Module) -> None:
     """Refuse hooks and methods that would make a module compute something else than its class says."""
     for name, module in model.named_modules():
         label = f"{name or 'the model'} ({type(module).__name__})"
-        if module._forward_hooks or module._forward_pre_hooks:
-            raise NotRecognised(f"{label} has forward hooks, which may change what it computes; expected none.")
+        if any(getattr(module, hooks) for hooks in HOOKS):
+            raise NotRecognised(f"{label} has hooks, which may change what it computes; expected none.")
         if "forward" in vars(module):
             raise NotRecognised(f"{label} has a forward method of its own instance; expected that of its class.")
 
@@ -110,7 +111,7 @@ def _read(graph: fx.Graph, modules: dict[str, nn.Module]) -> Layers:
             if linears:
                 raise NotRecognised(f"{label} comes after a Linear layer; expected it first.")
             flat = True
-        elif not isinstance(module, INERT):
+        elif not _is_inert(module):
             slope = _slope(node, module)
             if slope is None:
                 raise NotRecognised(f"{label} is not part of any closed form; {KNOWN}.")
@@ -143,6 +144,11 @@ def _is_flatten(node: fx.Node, module: nn.Module | None) -> bool:
     if isinstance(module, nn.Flatten):
         return (module.start_dim, module.end_dim) == (1, -1)
     return (node.target is torch.flatten or node.target == "flatten") and node.args[1:] == (1,) and not node.kwargs
+
+
+def _is_inert(module: nn.Module | None) -> bool:
+    """Passes its input on."""
+    return type(module) in INERT and not (module.training and getattr(module, "p", 0) > 0)  # type: ignore[union-attr]
 
 
 def _slope(node: fx.Node, module: nn.Module | None) -> float | None:

@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core import NotRecognised
 from ..curvature import Objective
 from ..curvature.criteria import Bernoulli, CrossEntropy, Squared
 from ..curvature.objective import Piece
+from .recognise_layers import check_plain
 
+MOST = 50_000_000  # entries of all curvatures together, 0.4 GB
 LOSSES = "expected MSELoss, half_mse, CrossEntropyLoss or BCEWithLogitsLoss"
 
 
@@ -48,6 +50,8 @@ def check_loss(obj: Objective) -> None:
     if not isinstance(obj.output_loss, Squared | CrossEntropy | Bernoulli):
         name = getattr(obj.criterion, "__name__", type(obj.criterion).__name__)
         raise NotRecognised(f"the criterion {name} has no closed form here; {LOSSES}.")
+    if isinstance(obj.criterion, nn.Module):
+        check_plain(obj.criterion)
 
 
 def read_samples(obj: Objective, outputs_of: Callable[[Tensor], Tensor], *, flat: bool = False) -> Samples:
@@ -59,6 +63,7 @@ def read_samples(obj: Objective, outputs_of: Callable[[Tensor], Tensor], *, flat
         _check_outputs(obj, piece, f)
         targets = _double(piece.targets)
         obj.output_loss.check(f, targets)
+        _check_memory(obj, f)
         d1, d2 = _derivatives(obj, f, targets, piece.share)
         for rows, part in zip((inputs, outputs, gradients, curvatures), (X, f, d1, d2)):
             rows.append(part)
@@ -66,7 +71,7 @@ def read_samples(obj: Objective, outputs_of: Callable[[Tensor], Tensor], *, flat
     if len(widths) > 1:
         raise NotRecognised(f"batches have inputs of widths {widths}; expected one width: analyse them one by one.")
     X, f, d1, d2 = (torch.cat(rows) for rows in (inputs, outputs, gradients, curvatures))
-    return Samples(X, f, len(X) * d1, _shared(len(X) * d2))
+    return Samples(X, f, len(X) * d1, _shared(len(X) * d2, f.shape[-1]))
 
 
 def _inputs(given: Any, flat: bool) -> Float[Tensor, "n D"]:
@@ -96,18 +101,31 @@ def _check_outputs(obj: Objective, piece: Piece, f: Tensor) -> None:
 
 
 def _derivatives(obj: Objective, f: Tensor, targets: Any, share: float) -> tuple[Tensor, Tensor]:
-    """Gradient (n, K) and curvature (n, K, K) of `share` times the criterion, row by row."""
+    """Gradient (n, K) and curvature (n, K, K), or (n,) for multiples of I, of `share` times the criterion, row by row."""
     rows, shares = obj.output_loss.scores(f, targets)
     d1 = (rows * shares.unsqueeze(-1)).reshape(f.shape)
     product = obj.output_loss.hessian(f, targets)
+    if isinstance(obj.output_loss, Squared):  # h I for each sample: h is enough
+        return share * d1.detach(), share * product(torch.ones_like(f))[:, 0].detach()
     units = torch.eye(f.shape[-1], dtype=f.dtype, device=f.device)
     d2 = torch.stack([product(unit.expand_as(f).contiguous()) for unit in units], -1)
     return share * d1.detach(), share * d2.detach()
 
 
-def _shared(d2: Float[Tensor, "n K K"]) -> Tensor:
-    """The number h where every sample has the curvature h I up to rounding, the matrices otherwise."""
-    h = d2[0, 0, 0]
-    eye = torch.eye(d2.shape[-1], dtype=d2.dtype, device=d2.device)
-    alike = bool(h > 0) and bool(((d2 - h * eye).abs() <= 1e-14 * h).all())
-    return h if alike else d2
+def _check_memory(obj: Objective, f: Tensor) -> None:
+    size = obj.num_samples * f.shape[-1] ** 2
+    if size > MOST and not isinstance(obj.output_loss, Squared):
+        raise NotRecognised(
+            f"{obj.num_samples:g} samples with {f.shape[-1]} outputs have {size:.2g} second derivatives; expected at most "
+            f"{MOST:.0e}: fewer samples, or es.eigsh(es.hessian(obj))."
+        )
+
+
+def _shared(d2: Tensor, outputs: int) -> Tensor:
+    """The number h where every sample has the curvature h I up to rounding, the matrices (n, K, K) otherwise."""
+    eye = torch.eye(outputs, dtype=d2.dtype, device=d2.device)
+    h = d2.flatten()[0]
+    gap = (d2 - h * eye if d2.ndim == 3 else d2 - h).abs().max()
+    if bool(h > 0) and bool(gap <= 1e-14 * h):
+        return h
+    return d2 if d2.ndim == 3 else d2[:, None, None] * eye
