@@ -55,6 +55,9 @@ def facts(a: "Analysis") -> list[Fact]:
         ),
         Fact("Condition number", number(a.condition.value), a.condition.meaning),
     ]
+    if a.learning_rate is not None:
+        meaning = "gradient descent is unstable where the sharpness exceeds it"
+        found.insert(2, Fact("2 / learning rate", number(2 / a.learning_rate), f"learning rate {a.learning_rate:g}", meaning))
     if a.gap is not None:
         meaning = "distance of the two largest eigenvalues"
         found.append(Fact("Hessian against Gauss-Newton", number(a.gap.value), certainty(a.gap), meaning))

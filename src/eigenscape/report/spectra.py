@@ -181,7 +181,7 @@ def draw_magnitudes(
     log_axis(ax, "y")
     ax.set_ylim(0.25 / density.n, 5 * max(peak, 1 / density.n))
     ax.set_xlim(float(t[0]), float(t[-1]))
-    if noise is not None and noise > float(t[0]):
+    if noise is not None and noise > 3 * float(t[0]):
         ax.axvspan(float(t[0]), noise, color=MUTED, alpha=0.12, linewidth=0)
         middle = (float(t[0]) * noise) ** 0.5
         look = {"rotation": 90, "ha": "center", "va": "bottom", "color": MUTED, "fontsize": 9}
