@@ -1,4 +1,4 @@
-"""The one operation that computes a formula, opaque to tracers."""
+"""The one operation that computes a formula, opaque to tracers: Triton kernels on a GPU, plain PyTorch elsewhere."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .formulas import FORMULAS
+from .launch import fused, fuses
 from .tiles import output_dtypes, tiled
 
 functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
@@ -17,7 +18,7 @@ LIBRARY.define("attention(str which, Tensor[] tensors, Tensor? mask, bool causal
 def compute(which: str, tensors: Sequence[Tensor], mask: Tensor | None, causal: bool, scale: float) -> list[Tensor]:
     """Compute a formula, in the precision of its arguments."""
     with torch.no_grad(), torch.autocast(tensors[0].device.type, enabled=False):
-        return tiled(which, tensors, mask, causal, scale)
+        return (fused if fuses(tensors) else tiled)(which, tensors, mask, causal, scale)
 
 
 def shapes_only(which: str, tensors: Sequence[Tensor], mask: Tensor | None, causal: bool, scale: float) -> list[Tensor]:
