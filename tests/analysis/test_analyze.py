@@ -181,3 +181,39 @@ def test_repr_and_notebook_table_show_the_facts(exact):
         assert name in text
         assert f"<th>{name}</th>" in table
     assert f"{exact.hessian.values[0]:.3f}" in text
+
+
+def linear_network():
+    g = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 20, bias=False), nn.Linear(20, 2, bias=False)).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64) / 3)
+    X, Y = (torch.randn(12, d, generator=g, dtype=torch.float64) for d in (3, 2))
+    return es.Objective(model, es.losses.half_mse, (X, Y))
+
+
+def test_a_closed_form_stands_beside_the_measurement_by_name(tmp_path):
+    a = analyze(linear_network(), k=3, small=0, density_steps=20, density_probes=2)
+    assert a.theorem == "two_layer_linear"
+    assert_close(a.closed_form.expand().flip(0)[:3], a.hessian.values, rtol=1e-5, atol=0)
+    assert_close(a.closed_form.expand()[:3], a.lowest.values, rtol=1e-5, atol=0)
+    low, high = a.trace.interval(0.9999).tolist()
+    assert low - 1e-9 < float(a.closed_form.trace) < high + 1e-9
+    assert a.condition.value == float(a.closed_form.condition_number)
+    assert "Sharpness, exact" in repr(a)
+    page = a.report(tmp_path / "page.html").read_text()
+    assert "Exact beside measured" in page
+    assert "by theory.two_layer_linear" in page
+    assert "Hessian (exact)" in page
+    again = es.load(a.save(tmp_path))
+    assert again.theorem == a.theorem
+    assert_close(again.closed_form.expand(), a.closed_form.expand(), rtol=0, atol=0)
+
+
+def test_a_network_without_closed_form_says_why(exact):
+    assert exact.closed_form is None
+    assert exact.theorem is None
+    (status,) = [s.status for s in exact.provenance.stages if s.name == "closed form"]
+    assert status.startswith("none: ")
+    assert "Sharpness, exact" not in repr(exact)

@@ -9,7 +9,7 @@ from ..curvature import Objective, ggn, hessian
 from .derived import condition_number
 from .provenance import Provenance, command, device_name, now, versions
 from .record import Analysis
-from .survey import Survey, gradient_share
+from .survey import Survey, gradient_share, on_cpu
 from .watched import Progress, Stages
 
 SMALL = 2000  # up to this many parameters every eigenvalue is computed: no dearer than sampling, and exact
@@ -35,6 +35,8 @@ def analyze(
 ) -> Analysis:
     """Measure loss, gradient, both ends of the Hessian's spectrum, the Gauss-Newton matrix beside it, trace and density.
 
+    Where the network has a closed form (see `spectrum`), the exact spectrum stands beside what is measured.
+
     - k, lowest: how many of the largest (of H and of G) and of the smallest eigenvalues (of H); at most n.
     - tol: relative residual that eigenpairs are converged to.
     - density, ggn_density, blocks: whether to measure the density of H, of G, and of the diagonal block of H of each
@@ -57,6 +59,8 @@ def analyze(
     stages = Stages(H.device, progress)
     survey = Survey(stages, seed, k, lowest, tol, density_steps, density_probes)
     loss, g = survey.gradient(obj)
+    form = survey.closed_form(obj)
+    exact = None if form is None else on_cpu(form)
     largest, smallest = survey.largest(H), survey.smallest(H)
     gauss_newton = survey.gauss_newton(obj)
     spectrum = survey.complete(H) if H.n <= small else None
@@ -75,12 +79,13 @@ def analyze(
         lowest=smallest,
         ggn=gauss_newton,
         trace=trace,
-        condition=condition_number(spectrum, largest, smallest),
+        condition=condition_number(spectrum or exact, largest, smallest),
         density=whole,
         ggn_density=beside,
         blocks=each,
         spectrum=spectrum,
-        closed_form=None,
+        closed_form=exact,
+        theorem=None if form is None else form.theorem,
         learning_rate=learning_rate,
         provenance=Provenance(
             command=command(),

@@ -55,6 +55,10 @@ def facts(a: "Analysis") -> list[Fact]:
         ),
         Fact("Condition number", number(a.condition.value), a.condition.meaning),
     ]
+    if a.closed_form is not None:
+        top, off = float(a.closed_form.max), a.sharpness.value - float(a.closed_form.max)
+        told = f"by theory.{a.theorem}; measured minus exact is {number(off, 2)}"
+        found.insert(2, Fact("Sharpness, exact", number(top), told, "from a closed form, without measuring"))
     if a.learning_rate is not None:
         meaning = "gradient descent is unstable where the sharpness exceeds it"
         found.insert(2, Fact("2 / learning rate", number(2 / a.learning_rate), f"learning rate {a.learning_rate:g}", meaning))

@@ -65,6 +65,24 @@ def _eigenvalue_table(a: "Analysis") -> Table:
     return Table(("matrix", "rank", "eigenvalue", "surely holds one", "residual norm"), rows, numeric=(1, 2, 3, 4))
 
 
+def _exact_section(a: "Analysis") -> list[Section]:
+    """The closed form beside the measurement, eigenvalue by eigenvalue."""
+    if a.closed_form is None:
+        return []
+    said = next(s.status for s in a.provenance.stages if s.name == "closed form")
+    values = a.closed_form.expand()
+    ends = (("largest", a.hessian, values.flip(0)), ("smallest", a.lowest, values))
+    rows = [
+        [end, str(i + 1), number(exact, 8), number(found, 8), number(found - exact, 2)]
+        for end, pairs, known in ends
+        for i, (exact, found) in enumerate(zip(known.tolist(), pairs.values.tolist()))
+    ]
+    trace = float(a.closed_form.trace)
+    rows.append(["trace", "", number(trace, 8), number(float(a.trace.value), 8), number(float(a.trace.value) - trace, 2)])
+    table = Table(("of the Hessian", "rank", "exact", "measured", "difference"), rows, numeric=(1, 2, 3, 4))
+    return [Section("Exact beside measured", f"This network has a closed form: {said}.", table=table)]
+
+
 def _stage_table(a: "Analysis") -> Table:
     rows = [[s.name, duration(s.seconds), number(s.num_matvecs), s.status] for s in a.provenance.stages]
     total = ["together", duration(a.provenance.seconds), number(a.provenance.num_matvecs), ""]
@@ -104,6 +122,7 @@ def page(a: "Analysis", opening: Sequence[Section] = ()) -> Page:
     drawn = [Section(titles[name], figure=fig, reading=READING[name]) for name, fig in figures(a).items()]
     products = "A product is one multiplication of a matrix with a vector: about as much work as two gradients."
     rest = [
+        *_exact_section(a),
         Section("All eigenvalues found", table=_eigenvalue_table(a)),
         Section("What was measured", products, table=_stage_table(a)),
         Section("How to measure it again", table=_setting_table(a)),

@@ -36,7 +36,8 @@ class Analysis:
     - ggn_density: of the Gauss-Newton matrix; None where it was not asked for.
     - blocks: density of the Hessian's diagonal block of each parameter; empty where it was not asked for.
     - spectrum: every eigenvalue of the Hessian, where n is small enough to compute them all.
-    - closed_form: the exact spectrum from a formula, where the network has one.
+    - closed_form: the exact spectrum from a formula, where the network has one; `theorem` names the function of
+      `eigenscape.theory` that gave it.
     - learning_rate: the rate that the picture compares with, where one was given.
     - provenance: versions, command, seed, device, and what each stage cost.
     - notes: further facts about the run, as text.
@@ -58,6 +59,7 @@ class Analysis:
     blocks: Mapping[str, Density]
     spectrum: Spectrum | None
     closed_form: Spectrum | None
+    theorem: str | None
     learning_rate: float | None
     provenance: Provenance
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ JSON_NAME, ARRAYS_NAME = "analysis.json", "analysis.npz"
 SPECTRA = ("spectrum", "closed_form")
 DENSITIES = ("density", "ggn_density")
 PAIRS = ("hessian", "lowest", "ggn")
-PLAIN = ("name", "loss", "gradient_norm", "gradient_share", "num_samples", "learning_rate", "notes")
+PLAIN = ("name", "loss", "gradient_norm", "gradient_share", "num_samples", "learning_rate", "theorem", "notes")
 
 Arrays = dict[str, np.ndarray]
 

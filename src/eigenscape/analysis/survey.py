@@ -8,10 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .. import linop, solvers
-from ..core import CurvatureError, Density, EigenPairs, Enclosure, Estimate, Spectrum
+from ..core import CurvatureError, Density, EigenPairs, Enclosure, Estimate, NotRecognised, Spectrum
 from ..curvature import Objective, ggn
 from ..linop import Operator
 from .provenance import Stopwatch
+from .recognise import Recognised
+from .recognise import spectrum as recognise
 from .watched import Stages
 
 STREAMS = ("largest", "lowest", "ggn", "trace", "density", "ggn density", "blocks")
@@ -42,6 +44,18 @@ class Survey:
         loss, g = float(obj.loss()), obj.gradient()
         self.stages.note(name, watch.seconds, 0, "one pass over the data for each")
         return loss, g
+
+    def closed_form(self, obj: Objective) -> Recognised | None:
+        """Exact spectrum from a formula; None, and a stage that says why, where the network has none."""
+        name = "closed form"
+        self.stages.progress(name, 0, None)
+        watch = Stopwatch(obj.device)
+        try:
+            found, status = recognise(obj), ""
+        except NotRecognised as reason:
+            found, status = None, f"none: {reason}"
+        self.stages.note(name, watch.seconds, 0, found.status if found else status)
+        return found
 
     def largest(self, H: Operator) -> EigenPairs:
         """Top of the Hessian."""
