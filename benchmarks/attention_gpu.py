@@ -202,7 +202,7 @@ def launches(precision: str, E: int, length: int, batch: int) -> list[tuple]:
 def try_rung(call: tuple, rung: tuple) -> None:
     """Launch with given blocks."""
     launch.CHOSEN.clear()
-    launch.LADDER = (rung,)
+    launch.LADDERS = {call[1]: (rung,)}
     launch.launch(*call)
     synchronize()
 
@@ -221,7 +221,7 @@ def sweep(precision: str, E: int, workers: int) -> Report:
     shares = [CONFIGURATIONS[i::workers] for i in range(workers)]
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compile_rungs, [precision] * workers, [E] * workers, shares))
-    lines, ladder = [], launch.LADDER
+    lines, ladder = [], launch.LADDERS
     for call in launches(precision, E, 1024, 8):
         times = {}
         for rung in CONFIGURATIONS:
@@ -234,7 +234,7 @@ def sweep(precision: str, E: int, workers: int) -> Report:
             + "  ".join(f"{'/'.join(map(str, r))}: {times[r]:.3f}" for r in best)
         )
         print(lines[-1], flush=True)
-    launch.LADDER = ladder
+    launch.LADDERS = ladder
     launch.CHOSEN.clear()
     return lines
 

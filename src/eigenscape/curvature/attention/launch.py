@@ -16,8 +16,12 @@ from .tiles import output_dtypes
 
 FUSED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Blocks = tuple[int, int, int, int]
-# Blocks to try, best first: rows, columns, warps, stages. The first whose tiles fit into the chip's shared memory is kept.
-LADDER: tuple[Blocks, ...] = ((64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (32, 16, 4, 1), (16, 16, 4, 1))
+# Blocks to try, best first: rows, columns, warps, stages. The first whose tiles fit into the chip's shared memory is kept. The
+# side that a program owns has 64, for the matrix units of the newest chips; with 64 on both, sums spill out of the registers.
+LADDERS: dict[str, tuple[Blocks, ...]] = {
+    "rows": ((64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 4, 1), (32, 16, 4, 1), (16, 16, 4, 1)),
+    "columns": ((32, 64, 4, 2), (32, 64, 4, 1), (32, 32, 4, 1), (16, 32, 4, 1), (16, 16, 4, 1)),
+}
 CHOSEN: dict[Any, Blocks] = {}
 
 
@@ -82,7 +86,7 @@ def launch(
     L, W, E, V = sizes
     *mask, kind, causal, scale, products = settings
     key = (which, side, block_width(E), block_width(V), outputs[0].dtype, products, outputs[0].device)
-    for rung in [CHOSEN[key]] if key in CHOSEN else LADDER:
+    for rung in [CHOSEN[key]] if key in CHOSEN else LADDERS[side]:
         rows, columns, warps, stages = rung
         blocks = -(-L // rows) if side == "rows" else -(-W // columns)
         options = {} if interpreted() else {"num_warps": warps, "num_stages": stages}
