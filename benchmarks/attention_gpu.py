@@ -1,8 +1,8 @@
 """Blockwise attention on one GPU: right first, then its price beside plain and fused attention.
 
-    PYTHONPATH=src python benchmarks/attention_gpu.py --out out/attention [--sweep] [--skip-checks]
+    PYTHONPATH=src python benchmarks/attention_gpu.py --out out/attention [--sweep tf32:64 ...] [--skip-checks]
 
-`--sweep` times every kernel with many block sizes and prints the best. Everything fails softly, case by case.
+`--sweep` times every kernel with many block sizes and prints the best (about four minutes of compilation each). Everything fails softly, case by case.
 """
 
 import argparse
@@ -350,7 +350,7 @@ def long_product() -> Report:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/attention"))
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", nargs="*", default=[], help="precision:width, such as tf32:64 bf16:64")
     parser.add_argument("--skip-checks", action="store_true")
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--lengths", type=int, nargs="*", default=[256, 512, 1024, 2048, 4096, 8192, 16384])
@@ -366,8 +366,8 @@ def main() -> None:
     print(f"checks took {time.perf_counter() - started:.0f} s", flush=True)
     swept: Report = []
     if options.sweep:
-        for precision, E in (("tf32", 64), ("bf16", 64), ("tf32", 128), ("ieee", 64)):
-            swept += guarded(sweep, precision, E, options.workers)
+        for precision, width in (case.split(":") for case in options.sweep):
+            swept += guarded(sweep, precision, int(width), options.workers)
             (options.out / "sweep.txt").write_text("\n".join(swept))
         print(f"until the end of the sweep {time.perf_counter() - started:.0f} s", flush=True)
     rows = prices("tf32", options.lengths)
