@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python benchmarks/attention_gpu.py --out out/attention [--sweep tf32:64 ...] [--skip-checks]
 
-`--sweep` times every kernel with many block sizes and prints the best (about four minutes of compilation each). Everything fails softly, case by case.
+`--sweep` times every kernel with many block sizes and prints the best (about four minutes of
+compilation each). Everything fails softly, case by case.
 """
 
 import argparse
