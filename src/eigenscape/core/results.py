@@ -168,8 +168,9 @@ class Density:
         high = self._cumulative(t + blur, +1).mean(-1).clamp(0, 1).numpy()
         lower = np.where(low > 0, _beta_mean(np.minimum(low, 1 - 1e-12), strength, 1 - tail), 0.0)
         upper = np.where(high < 1, _beta_mean(np.maximum(high, 1e-300), strength, tail), 1.0)
-        lower, upper = np.ceil(lower * self.n - 1e-9) / self.n, np.floor(upper * self.n + 1e-9) / self.n
-        return torch.from_numpy(lower), torch.from_numpy(upper)
+        up, down = np.ceil(lower * self.n - 1e-9) / self.n, np.floor(upper * self.n + 1e-9) / self.n
+        empty = up > down  # no multiple of 1/n lies between: the interval itself is then the better answer
+        return torch.from_numpy(np.where(empty, lower, np.abs(up))), torch.from_numpy(np.where(empty, upper, down))
 
     def _cumulative(self, grid: Float[Tensor, "*batch points"], extra: int) -> Tensor:
         """Weight of each probe at or below each point, with `extra` more (or fewer) nodes; shape (*batch, points, probes)."""
