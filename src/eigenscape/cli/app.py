@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core import EigenscapeError
-from . import analyze, demo
+from . import analyze, claims, demo
 
 app = typer.Typer(
     name="eigenscape",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("analyze")(analyze.analyze)
+app.command("claims")(claims.claims)
 
 
 def _version(wanted: bool) -> None:

@@ -19,7 +19,8 @@ from .attention_cases import (
     three,
     xi,
 )  # fmt: skip
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import gap, matrix_gap, outside, polynomial_gap, repeat
 from .scalar_cases import dot, pair
 

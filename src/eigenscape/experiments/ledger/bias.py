@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import library, oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import excess, gap, kind_mask, matrix_gap, normal, number_gap, outside, polynomial_gap, repeat
 from .scalar_cases import dot, pair
 from .scalar_cases import draw as draw_scalar

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import library, oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import gap, kind_mask, normal, repeat, residual
 from .scalar_cases import dot, pair
 

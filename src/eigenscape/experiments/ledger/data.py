@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from . import oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
 from .deep_cases import Deep, balanced, cases, factored, minima, padded, root, spread, top
+from .evidence import Seen
 from .oracle import matrix_gap, normal, number_gap, orthonormal, uniform
 
 SECTION = Ledger()
@@ -52,7 +53,7 @@ def from_moments(case: Deep) -> Tensor:
     "[data] eq. 13, 14",
     "At balanced solutions σ_i^L = σ_i(Y)/(√n σ_x), so λ_max = L σ_x^(2/L) n^(1/L-1) σ_max(Y)^(2-2/L).",
     "corrected",
-    "σ_i^L = σ_i(YXᵀ)/(nσ_x²); as printed it needs zero loss, that is Y in the row space of X, and overestimates otherwise.",
+    "Exact at zero loss (Assumption 1). With loss left over it overestimates: then σ_i^L = σ_i(YXᵀ)/(nσ_x²), at any loss.",
 )
 def sharpness_from_labels(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     for noise in (0.0, 1.0):
@@ -86,7 +87,7 @@ def classified(generator: torch.Generator, b: int, n: int, d0: int, depth: int) 
     "[data] Sec. 4",
     "For one-hot labels sharpness at a balanced solution depends on the largest class proportion alone, not on n.",
     "holds under",
-    "The labels are interpolated (as with n = d₀). With more samples than features it is smaller, and falls with n.",
+    "The labels are interpolated (Assumption 1; n = d₀ is enough). With more samples than features it falls with n.",
 )
 def class_proportions(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     for n, d0 in ((6, 6), (9, 9), (12, 4), (40, 4)):
@@ -95,7 +96,8 @@ def class_proportions(generator: torch.Generator, profile: Profile) -> Iterator[
             share = case.Y.mean(-2).amax(-1)
             claimed, true = depth * share ** (1 - 1 / depth), top(case.H)
             yield Seen(number_gap(claimed, true, true), condition=torch.full((len(true),), n == d0))
-            yield Seen(numbers={f"true/claimed, n = {n}, d₀ = {d0}, L = {depth}": float((true / claimed).mean())})
+            if n > d0:
+                yield Seen(numbers={f"true/claimed, n = {n}, d₀ = {d0}, L = {depth}": float((true / claimed).mean())})
 
 
 @row(
@@ -113,7 +115,7 @@ def label_spectrum(generator: torch.Generator, profile: Profile) -> Iterator[See
 @row(
     "E19",
     "[data] Sec. 4, Fig. 1 middle",
-    "Large depth amplifies this, mainly by the factor L: sharpness grows with depth (σ_x = 1).",
+    "Large depth amplifies the effect, mainly by the factor L; read as: sharpness grows with depth (σ_x = 1).",
     "holds under",
     "L ≥ ln(1/α_max): L α^(1-1/L) first falls with L if the largest class is small.",
 )
@@ -242,17 +244,17 @@ def decayed(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     "[data] Sec. 3, citing Ghosh et al., Prop. 2",
     "Gradient descent at the edge of stability balances the singular values of the layers.",
     "not decidable from the text",
-    "Cited without its conditions. For width one, the imbalance |w² - v²| after 200 steps over its start is as shown.",
+    "Cited without its conditions. Shown for width one: |w² - v²| after 200 steps over its start.",
 )
 def edge_of_stability(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     w, v = uniform(generator, 200, low=1.5, high=2.5), uniform(generator, 200, low=0.1, high=0.5)
-    for rate in (0.1, 1.5):
-        a, b = w, v
+    for share in (0.1, 1.2):  # of the largest step that is stable at the minimum which gradient flow finds
+        a, b, rate = w, v, share * 2 / ((w**2 - v**2) ** 2 + 4).sqrt()
         for _ in range(200):
             slope = a * b - 1.0
-            a, b = (a - rate / 4 * slope * b), (b - rate / 4 * slope * a)
-        ratio = (a**2 - b**2).abs() / (w**2 - v**2).abs()
-        yield Seen(numbers={f"median imbalance left, η = {rate / 4:g}": float(ratio.nanmedian())})
+            a, b = a - rate * slope * b, b - rate * slope * a
+        left = ((a**2 - b**2) / (w**2 - v**2)).abs().nan_to_num(nan=torch.inf)
+        yield Seen(numbers={f"median at {share:g} of the stable step": float(left.median())})
 
 
 @row(

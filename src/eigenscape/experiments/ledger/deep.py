@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from . import oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
 from .deep_cases import Deep, cases, count_nonzero, kron, minima, nonzero_gap, padded, rank, root, spread, top
+from .evidence import Seen
 from .oracle import excess, matrix_gap, normal, number_gap
 from .two_layer_cases import norms
 
@@ -324,7 +325,7 @@ def kernel_residual(case: Deep) -> Tensor:
     "[data] Sec. 3, App. B, eq. 16",
     "Eigenvectors of JJᵀ/n are (Xᵀv_i/√n) ⊗ u_j, v_i right singular vectors of W₁, u_j left ones of W_L.",
     "holds under",
-    "White inputs (and, for L ≥ 3, balanced weights), as assumed there.",
+    "White inputs (Assumption 2, made one sentence later) and, for L ≥ 3, balanced weights (Assumption 3).",
 )
 def kernel_vectors(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     for even, shallow in ((True, False), (False, True)):

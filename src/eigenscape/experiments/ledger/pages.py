@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from .core import Outcome, Row, Tally
+from .core import Outcome, Row
+from .evidence import Tally
 from .record import count_verdicts
 from .registry import PAPERS, SECTION_OF
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from . import oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import excess, normal, number_gap, orthonormal, uniform
 
 SECTION = Ledger()

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .core import VERDICTS, Outcome, Tally
+from .core import VERDICTS, Outcome
+from .evidence import Tally
 from .registry import SECTION_OF
 
 FORMAT = 1

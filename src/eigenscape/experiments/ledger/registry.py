@@ -33,7 +33,7 @@ def natural(row: Row) -> tuple[int, int, str]:
     >>> [r.id for r in sorted([N(id="A10"), N(id="EIG1"), N(id="A2"), N(id="A2a")], key=natural)]
     ['A2', 'A2a', 'A10', 'EIG1']
     """
-    letters, number, rest = re.fullmatch(r"([A-Z]+)(\d+)(.*)", row.id).groups()  # type: ignore[union-attr]
+    letters, number, rest = re.split(r"(\d+)", row.id, maxsplit=1)
     return len(letters), int(number), rest
 
 

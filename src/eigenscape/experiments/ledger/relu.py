@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from . import library, oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import excess, gap, kind_mask, normal, number_gap
 from .scalar_cases import dot, pair
 

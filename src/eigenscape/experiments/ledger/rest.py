@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from . import oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import excess, matrix_gap, normal, number_gap
 from .two_layer_cases import TwoLayer, cases, norms, whitened
 
@@ -106,7 +107,7 @@ def closest_pair(case: TwoLayer) -> Tensor:
     "[cracking] Sec. 4.1; [closed-form] Sec. 3",
     "For one output and input size D, two eigenvalues sum to tr H / D.",
     "holds under",
-    "White inputs, VᵀV = t I and E[yx] parallel to Vᵀw (decorrelated data, or any converged point): see G5.",
+    "White inputs, VᵀV = t I and E[yx] parallel to Vᵀw: decorrelated data, as there, or any converged point.",
 )
 def paired_outliers(generator: torch.Generator, profile: Profile) -> Iterator[Seen]:
     for D, m in ((2, 4), (3, 5), (4, 6)):

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from . import library, oracle
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import excess, gap, matrix_gap, normal, number_gap, outside, polynomial_gap, uniform
 from .scalar_cases import Scalar, cases, dot, generic, printed_outliers, with_bulk
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .core import Ledger, Profile, Seen
+from .core import Ledger, Profile
+from .evidence import Seen
 from .oracle import basis_gap, normal, residual
 from .scalar_cases import Scalar, cases, dot, generic, printed_outliers
 
@@ -185,7 +186,7 @@ def invariant_bulk(generator: torch.Generator, profile: Profile) -> Iterator[See
         p, q = start.w + start.v, start.w - start.v
         grow, shrink = torch.ones(batch, dtype=torch.float64), torch.ones(batch, dtype=torch.float64)
         c, case, worst = normal(generator, *start.w.shape), start, torch.zeros(batch, dtype=torch.float64)
-        for t in range(profile.pick(20, 200)):
+        for t in range(profile.pick(10, 200)):
             step = 0.2 / case.unit
             step = torch.where(kills & (t == 0), 1 / case.d, step)
             shrink, grow = shrink * (1 - step * case.d), grow * (1 + step * case.d)
