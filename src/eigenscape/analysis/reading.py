@@ -2,8 +2,8 @@
 
 READING = {
     "top_eigenvalues": (
-        "Each mark is an eigenvalue of the Hessian (the curvature of the loss along one direction) or of the Gauss- "
-        "Newton matrix (the part of it that does not depend on how the network itself bends); the bar through it is the "
+        "Each mark is an eigenvalue of the Hessian (the curvature of the loss along one direction) or of the "
+        "Gauss-Newton matrix (the part of it that does not depend on how the network itself bends); the bar through it is the "
         "interval that surely holds an eigenvalue, often smaller than the mark. Gradient descent on a quadratic becomes "
         "unstable where the largest eigenvalue exceeds 2 / learning rate."
     ),

@@ -60,7 +60,8 @@ class Stages:
         self.progress(name, 0, expected)
         watch = Stopwatch(self.device)
         result = action(watched)
-        self.note(name, watch.seconds, watched.num_matvecs, getattr(result, "status", "done"))
+        status = getattr(result, "status", f"done after {watched.num_matvecs} products")
+        self.note(name, watch.seconds, watched.num_matvecs, status)
         return result
 
     def note(self, name: str, seconds: float, num_matvecs: int, status: str) -> None:

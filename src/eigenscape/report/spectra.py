@@ -54,7 +54,7 @@ def draw_top(
         _pairs(ax, ggn, both, GGN, "s", "Gauss-Newton")
     ax.margins(y=0.14)
     if learning_rate:
-        threshold_line(ax, learning_rate)
+        threshold_line(ax, learning_rate, left=float(hessian.values[-1]) > 1.5 / learning_rate)
     if bool((hessian.values > 0).all()):
         ax.set_ylim(0, ax.get_ylim()[1])
     _ranks(ax, len(hessian))
@@ -70,17 +70,17 @@ def _ranks(ax: Axes, count: int) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def threshold_line(ax: Axes, learning_rate: float) -> None:
-    """Draw where gradient descent stops being stable, 2 / learning rate, with its name above the right end."""
+def threshold_line(ax: Axes, learning_rate: float, left: bool = False) -> None:
+    """Draw where gradient descent stops being stable, 2 / learning rate, with its name above the right or left end."""
     limit = 2 / learning_rate
     ax.axhline(limit, color=REFERENCE, linestyle="--", linewidth=1.3, label="_threshold")
     ax.annotate(
         f"2 / learning rate = {limit:.4g}",
-        (1, limit),
+        (0 if left else 1, limit),
         xycoords=("axes fraction", "data"),
-        xytext=(-4, 4),
+        xytext=(4 if left else -4, 4),
         textcoords="offset points",
-        ha="right",
+        ha="left" if left else "right",
         color=REFERENCE,
         fontsize=9,
     )
