@@ -89,4 +89,4 @@ class Layout:
         if vector.shape[-1:] != (self.size,):
             raise OperatorError(f"the vector has shape {tuple(vector.shape)}; expected (..., {self.size}).")
         lead = vector.shape[:-1]
-        return {n: vector[..., s].reshape(*lead, *shape) for n, s, shape in zip(self.names, self.slices, self.shapes)}
+        return {n: vector[..., s].reshape((*lead, *shape)) for n, s, shape in zip(self.names, self.slices, self.shapes)}

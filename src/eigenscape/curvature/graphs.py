@@ -1,29 +1,18 @@
 """Differentiated graphs of one micro-batch: of the loss (Hessian), of its part through the outputs' curvature, of J^T M J."""
 
+import functools
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .criteria import OutputMap
-from .engines import Leaves, grad_of
+from .engines.engine import Named
+from .engines.point import Leaves
+from .engines.running import grad_of
 from .objective import Objective, Piece, gradients, leaf_copies
 
-Named = dict[str, Tensor]
 Function = Callable[[Leaves], Tensor]
-
-
-class Graph(Protocol):
-    """A micro-batch's share of a matrix over the parameters."""
-
-    def product(self, vectors: Named) -> Named:
-        """Multiply by the diagonal block of the parameters that the vectors name."""
-        ...
-
-    def difference(self, vectors: Named, h: float) -> Named:
-        """Do the same by central differences of first-order quantities, to test the product against."""
-        ...
 
 
 def moved(leaves: Leaves, vectors: Named, h: float) -> Leaves:
@@ -36,7 +25,15 @@ class HessianGraph:
 
     def __init__(self, leaves: Leaves, scalar: Function):
         self.leaves, self.scalar = leaves, scalar
-        self.gradient = dict(zip(leaves, gradients(scalar(leaves), leaves, create_graph=True)))
+
+    @functools.cached_property
+    def gradient(self) -> Named:
+        """The first gradient, with its graph."""
+        return dict(zip(self.leaves, gradients(self.scalar(self.leaves), self.leaves, create_graph=True)))
+
+    def prepare(self) -> None:
+        """Differentiate once."""
+        _ = self.gradient
 
     def product(self, vectors: Named) -> Named:
         """Differentiate the gradient once more, in the direction of the vectors."""
@@ -51,31 +48,27 @@ class HessianGraph:
         return dict(zip(self.leaves, [(a - b) / (2 * h) for a, b in pairs]))
 
 
-def hessian_graph(objective: Objective, leaves: Leaves, piece: Piece) -> HessianGraph:
-    """Graph of the loss of a micro-batch."""
-    return HessianGraph(leaves, lambda at: objective.piece_loss(at, piece))
-
-
-def functional_graph(objective: Objective, leaves: Leaves, piece: Piece) -> HessianGraph:
-    """Graph of `sum_k c_k f_k` with c = dl/df held fixed: its Hessian is the functional Hessian, without cancellation."""
-    z = objective.tensor_outputs(leaves, piece).detach().requires_grad_()
-    (c,) = torch.autograd.grad(piece.share * objective.mean_loss(z, piece.targets), z)
-    return HessianGraph(leaves, lambda at: (objective.tensor_outputs(at, piece) * c).sum())
-
-
 class JacobianGraph:
     """`J v` and `J^T u` of a micro-batch's outputs; J v is the transpose of the transpose: d/du (J^T u) . v."""
 
     def __init__(self, leaves: Leaves, outputs: Function):
         self.leaves, self.function = leaves, outputs
         self.outputs = outputs(leaves)
-        self.dummy = torch.zeros_like(self.outputs).requires_grad_()
-        pulled = grad_of([self.outputs], list(leaves.values()), [self.dummy], create_graph=True)
-        self.pulled = dict(zip(leaves, pulled))
+
+    @functools.cached_property
+    def transposed(self) -> tuple[Tensor, Named]:
+        """A vector u and `J^T u` with its graph."""
+        u = torch.zeros_like(self.outputs).requires_grad_()
+        return u, dict(zip(self.leaves, grad_of([self.outputs], list(self.leaves.values()), [u], create_graph=True)))
+
+    def prepare(self) -> None:
+        """Differentiate once."""
+        _ = self.transposed
 
     def push(self, vectors: Named) -> Tensor:
         """Return `J v` for the parameters that the vectors name."""
-        return grad_of([self.pulled[n] for n in vectors], [self.dummy], list(vectors.values()))[0]
+        u, pulled = self.transposed
+        return grad_of([pulled[n] for n in vectors], [u], list(vectors.values()))[0]
 
     def pull(self, u: Tensor, names: list[str]) -> Named:
         """Return `J^T u` for some parameters."""
@@ -93,6 +86,10 @@ class MiddleGraph:
     def __init__(self, jacobian: JacobianGraph, middle: OutputMap, share: float):
         self.jacobian, self.middle, self.share = jacobian, middle, share
 
+    def prepare(self) -> None:
+        """Differentiate once."""
+        self.jacobian.prepare()
+
     def product(self, vectors: Named) -> Named:
         """Push to the outputs, multiply, pull back."""
         return self._back(self.jacobian.push(vectors), vectors)
@@ -108,45 +105,3 @@ class MiddleGraph:
 def jacobian_graph(objective: Objective, leaves: Leaves, piece: Piece) -> JacobianGraph:
     """Graph of a micro-batch's outputs."""
     return JacobianGraph(leaves, lambda at: objective.tensor_outputs(at, piece))
-
-
-def ggn_graph(objective: Objective, leaves: Leaves, piece: Piece) -> MiddleGraph:
-    """Graph of the Gauss-Newton part: M is the criterion's Hessian in output space."""
-    jacobian = jacobian_graph(objective, leaves, piece)
-    middle = objective.output_loss.hessian(jacobian.outputs.detach(), piece.targets)
-    return MiddleGraph(jacobian, middle, piece.share)
-
-
-def empirical_graph(objective: Objective, leaves: Leaves, piece: Piece) -> MiddleGraph:
-    """Graph of the empirical Fisher: M is the weighted sum of outer products of the data's own scores."""
-    jacobian = jacobian_graph(objective, leaves, piece)
-    scores = objective.output_loss.scores(jacobian.outputs.detach(), piece.targets)
-    return MiddleGraph(jacobian, _outer(objective, jacobian.outputs, [scores]), piece.share)
-
-
-class SampledScores:
-    """Build graphs of the Fisher matrix with targets drawn from the model, the same draws whenever a graph is rebuilt."""
-
-    def __init__(self, seed: int, draws: int):
-        self.seed, self.draws = seed, draws
-
-    def __call__(self, objective: Objective, leaves: Leaves, piece: Piece) -> MiddleGraph:
-        """Build the graph of one micro-batch."""
-        jacobian = jacobian_graph(objective, leaves, piece)
-        stream = torch.Generator().manual_seed((self.seed + 0x9E3779B97F4A7C15 * piece.order) % 2**63)
-        flat = jacobian.outputs.detach()
-        drawn = [objective.output_loss.sampled_scores(flat, piece.targets, stream) for _ in range(self.draws)]
-        middle = _outer(objective, flat, [(rows, weights / self.draws) for rows, weights in drawn])
-        return MiddleGraph(jacobian, middle, piece.share)
-
-
-def _outer(objective: Objective, outputs: Tensor, scores: list[tuple[Tensor, Tensor]]) -> OutputMap:
-    """`dz -> sum_t c_t s_t <s_t, dz_t>`, datum by datum."""
-    loss, like = objective.output_loss, outputs.detach()
-
-    def middle(dz: Tensor) -> Tensor:
-        d = loss.rows(dz)
-        parts = [(weights * (rows * d).sum(-1)).unsqueeze(-1) * rows for rows, weights in scores]
-        return loss.unrows(torch.stack(parts).sum(0), like)
-
-    return middle

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from ..linop import Operator
-from .engines import KeptGraphs, run
+from .engines.kept import Kept
+from .engines.point import Point
+from .engines.running import run
 from .graphs import jacobian_graph
 from .objective import Objective
 from .operators import require_objective
@@ -19,7 +21,7 @@ class TangentKernel(Operator):
     def __init__(self, objective: Objective, *, check: bool | None = None, memory: float | None = None):
         require_objective(objective)
         self.objective = objective
-        self.graphs = KeptGraphs(objective, jacobian_graph, memory)
+        self.graphs = Kept(Point(objective), jacobian_graph, memory)
         sizes = run(objective, lambda: [self._outputs(piece).numel() for piece in objective.pieces()])
         super().__init__(sum(sizes), dtype=objective.dtype, device=objective.device)
         self._slices = [slice(a, b) for a, b in itertools.pairwise([0, *itertools.accumulate(sizes)])]
@@ -32,7 +34,7 @@ class TangentKernel(Operator):
     @property
     def engine(self) -> str:
         """How products are computed at the moment."""
-        return f"NTK by {self.graphs}"
+        return f"NTK by double backward, graphs {self.graphs}"
 
     def matmat(self, V):
         """Pull all outputs back to the parameters in one pass, push them forward in a second."""
@@ -44,10 +46,10 @@ class TangentKernel(Operator):
     def _product(self, v: Tensor) -> Tensor:
         names = list(self.objective.layout.names)
         pulled = {n: torch.zeros_like(p) for n, p in self.objective.parameters.items()}
-        for graph, part in zip(self.graphs.graphs(), self._slices, strict=True):
+        for graph, part in zip(self.graphs, self._slices, strict=True):
             for name, g in graph.pull(v[part].view_as(graph.outputs), names).items():
                 pulled[name] += g
-        return torch.cat([graph.push(pulled).reshape(-1) for graph in self.graphs.graphs()])
+        return torch.cat([graph.push(pulled).reshape(-1) for graph in self.graphs])
 
 
 def ntk(objective: Objective, *, check: bool | None = None, memory: float | None = None) -> TangentKernel:

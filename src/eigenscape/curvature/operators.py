@@ -1,69 +1,89 @@
 """(model, criterion, data) becomes an operator over the parameters: Hessian, GGN, functional Hessian, Fisher."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from ..core import CurvatureError, resolve_generator
 from ..linop import Operator
-from .engines import Build, KeptGraphs, run
-from .graphs import SampledScores, empirical_graph, functional_graph, ggn_graph, hessian_graph
+from .engines.automatic import make_engine
+from .engines.difference import Difference
+from .engines.engine import Matrix
+from .engines.reverse import Reverse
+from .matrices import OfOutputs, OfSampledScores, OfScalar, of_criterion, of_loss, of_outputs, of_scores
 from .objective import Objective
 from .selftest import self_test
+
+
+class Options(TypedDict, total=False):
+    """What every operator takes: `check`, `memory` and `engine` of `CurvatureOperator`."""
+
+    check: bool | None
+    memory: float | None
+    engine: str
 
 
 class CurvatureOperator(Operator):
     """A matrix over an objective's parameters, summed over micro-batches.
 
-    Products are exact (up to rounding) and always at the model's present parameters. Before the first product the
-    operator tests itself, unless `check=False`. `memory` bounds the bytes of graphs kept between products.
+    Products are always at the model's present parameters, and exact up to rounding unless the engine is `"difference"`.
+    Before the first product the operator tests itself, unless `check=False`. `memory` bounds the bytes kept between products.
+    `engine` says how products are computed (`print(H.engine)` tells what was chosen):
+
+    - `"auto"`: `"reverse"` first, then `"recorded"` where that is measured to be faster; `"moments"` where it applies;
+    - `"reverse"`: double backward on first-order graphs that are kept;
+    - `"recorded"`: forward over reverse, recorded once, so that only what depends on the vector is computed again;
+    - `"compiled"`: the same through `torch.compile`; takes up to a minute or two, for many products on a GPU;
+    - `"uncached"`: double backward from scratch, for what does not fit in memory;
+    - `"difference"`: differences of gradients, for models without second derivatives; its error is estimated in `engine`;
+    - `"moments"`: for deep linear networks with a squared loss, independent of the number of samples.
     """
 
     def __init__(
-        self, objective: Objective, name: str, build: Build, *, check: bool | None = None, memory: float | None = None
+        self,
+        objective: Objective,
+        matrix: Matrix,
+        *,
+        check: bool | None = None,
+        memory: float | None = None,
+        engine: str = "auto",
     ):
         require_objective(objective)
         super().__init__(objective.layout.size, dtype=objective.dtype, device=objective.device, layout=objective.layout)
-        self.objective, self.name = objective, name
-        self.graphs = KeptGraphs(objective, build, memory)
+        self.objective, self.matrix = objective, matrix
+        self._reverse = Reverse(objective, matrix, 0.0 if engine == "uncached" else memory)
+        self._engine = make_engine(engine, objective, matrix, self._reverse, memory)
         self._untested = objective.check if check is None else check
 
     @property
     def engine(self) -> str:
         """How products are computed at the moment."""
-        return f"{self.name} by {self.graphs}"
+        return f"{self.matrix.name} by {self._engine}"
 
     def matmat(self, V):
-        """Multiply column by column on each micro-batch's graph: one pass over the data for all columns."""
-        layout = self._layout()
-        columns = [layout.unflatten(v) for v in V.detach().mT.contiguous()]
-        return torch.stack([layout.flatten(w) for w in self._products(columns)], -1)
+        """Multiply all columns in one pass over the data."""
+        self._test()
+        return self._engine.matmat(V.detach())
 
     def block_products(self, groups: Sequence[Sequence[str]], vectors: Sequence[Tensor]) -> list[Tensor]:
         """Multiply each block by its vector: one pass over the data, no work outside the blocks."""
-        layouts = [self._layout().sub(tuple(g)) for g in groups]
-        out = self._products([part.unflatten(v.detach()) for part, v in zip(layouts, vectors)])
-        return [part.flatten(w) for part, w in zip(layouts, out)]
+        self._test()
+        if isinstance(self._engine, Difference):
+            return super().block_products(groups, vectors)
+        return self._reverse.blocks([self._layout().sub(tuple(g)) for g in groups], [v.detach() for v in vectors])
 
     def release(self) -> None:
-        """Free the memory of the kept graphs; the next product builds them again."""
-        self.graphs.release()
+        """Free the memory kept between products; the next product builds it again."""
+        self._engine.release()
+        self._reverse.release()
 
-    def _products(self, columns: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    def _test(self) -> None:
         if self._untested:
-            self_test(self.objective, self.graphs.build, self.name)
+            differences = isinstance(self._engine, Difference)
+            self_test(self.objective, self.matrix.graph, self.matrix.name, products=not differences)
             self._untested = False
-        return run(self.objective, lambda: self._sum(columns))
-
-    def _sum(self, columns: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-        totals = [{name: torch.zeros_like(v) for name, v in column.items()} for column in columns]
-        for graph in self.graphs.graphs():
-            for total, column in zip(totals, columns):
-                for name, part in graph.product(column).items():
-                    total[name] += part
-        return totals
 
 
 def require_objective(objective: Any) -> None:
@@ -72,7 +92,7 @@ def require_objective(objective: Any) -> None:
         raise CurvatureError(f"a {type(objective).__name__} came; expected es.Objective(model, criterion, data).")
 
 
-def hessian(objective: Objective, *, check: bool | None = None, memory: float | None = None) -> CurvatureOperator:
+def hessian(objective: Objective, **options: Unpack[Options]) -> CurvatureOperator:
     """Hessian of the whole-set mean loss.
 
     >>> from torch import nn
@@ -81,17 +101,17 @@ def hessian(objective: Objective, *, check: bool | None = None, memory: float | 
     >>> hessian(obj) @ torch.ones(2)      # (2/n) X^T X = I
     tensor([1., 1.])
     """
-    return CurvatureOperator(objective, "Hessian", hessian_graph, check=check, memory=memory)
+    return CurvatureOperator(objective, OfScalar("Hessian", of_loss), **options)
 
 
-def ggn(objective: Objective, *, check: bool | None = None, memory: float | None = None) -> CurvatureOperator:
+def ggn(objective: Objective, **options: Unpack[Options]) -> CurvatureOperator:
     """Return the generalised Gauss-Newton matrix `J^T (d2 l / d f2) J`, with the criterion's own Hessian in output space."""
-    return CurvatureOperator(objective, "GGN", ggn_graph, check=check, memory=memory)
+    return CurvatureOperator(objective, OfOutputs("GGN", of_criterion), **options)
 
 
-def functional_hessian(objective: Objective, *, check: bool | None = None, memory: float | None = None) -> CurvatureOperator:
+def functional_hessian(objective: Objective, **options: Unpack[Options]) -> CurvatureOperator:
     """Functional Hessian `sum_k (dl / df_k) d2 f_k`: the Hessian minus the GGN, computed without subtracting."""
-    return CurvatureOperator(objective, "functional Hessian", functional_graph, check=check, memory=memory)
+    return CurvatureOperator(objective, OfScalar("functional Hessian", of_outputs), **options)
 
 
 def fisher(
@@ -100,8 +120,7 @@ def fisher(
     *,
     draws: int = 1,
     generator: torch.Generator | None = None,
-    check: bool | None = None,
-    memory: float | None = None,
+    **options: Unpack[Options],
 ) -> CurvatureOperator:
     """Fisher information matrix.
 
@@ -113,10 +132,10 @@ def fisher(
     A datum is a token (cross-entropy), an element (BCE with logits) or a sample (everything else).
     """
     if kind == "exact":
-        return CurvatureOperator(objective, "Fisher", ggn_graph, check=check, memory=memory)
+        return CurvatureOperator(objective, OfOutputs("Fisher", of_criterion), **options)
     if kind == "empirical":
-        return CurvatureOperator(objective, "empirical Fisher", empirical_graph, check=check, memory=memory)
+        return CurvatureOperator(objective, OfOutputs("empirical Fisher", of_scores), **options)
     if kind == "sampled":
         seed = int(torch.randint(0, 2**62, (), generator=resolve_generator(generator)))
-        return CurvatureOperator(objective, "sampled Fisher", SampledScores(seed, draws), check=check, memory=memory)
+        return CurvatureOperator(objective, OfOutputs("sampled Fisher", OfSampledScores(seed, draws)), **options)
     raise CurvatureError(f'kind is {kind!r}; expected "exact", "sampled" or "empirical".')

@@ -1,0 +1,1 @@
+"""How products are computed: the replaceable part behind an operator."""

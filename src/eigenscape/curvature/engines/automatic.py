@@ -1,0 +1,154 @@
+"""The engine that chooses: cheap to start with, cheap to go on with."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core import CurvatureError
+from ..objective import Objective
+from ..tape import TOLERANCE
+from .difference import Difference
+from .engine import Engine, Matrix
+from .moments import Moments, applies
+from .recorded import Recorded
+from .reverse import Reverse
+
+NAMES = ("auto", "reverse", "recorded", "compiled", "uncached", "difference", "moments")
+PATIENCE = 10  # products by double backward before recording, whose cost (4 to 11 gradients) some 20 products win back
+TRIALS = 3
+
+
+class Automatic(Engine):
+    """Double backward at first; once products go on at one point, recorded programs, if they agree and are faster.
+
+    The choice is made by timing a few products of each, which are all used. It is made again when the parameters change.
+    Rounding differs between the two: name an engine for results that are bitwise the same at every run.
+    """
+
+    def __init__(self, objective: Objective, matrix: Matrix, reverse: Reverse, memory: float | None = None):
+        super().__init__(objective, matrix)
+        self.reverse, self.point = reverse, reverse.graphs.point
+        self.recorded = Recorded(objective, matrix, memory, self.point)
+        self.note = ""
+        self._version, self._spent = 0, 0
+        self._times: dict[Engine, list[float]] = {}
+        self._chosen: Engine | None = None
+
+    def __str__(self) -> str:
+        return f"{self._chosen or self.reverse}{self.note}"
+
+    def matmat(self, V):
+        """Multiply by whichever engine is best known to do so."""
+        if self.point.refresh() != self._version:
+            self._start()
+        if self._chosen is not None:
+            return self._chosen.matmat(V)
+        self._spent += V.shape[1]
+        if self._spent <= PATIENCE or not self.reverse.graphs.whole:
+            return self._timed(self.reverse, V)
+        if self.recorded not in self._times:
+            return self._try(V)
+        out = self._timed(self.recorded, V)
+        if len(self._times[self.recorded]) >= TRIALS:
+            self._choose()
+        return out
+
+    def release(self) -> None:
+        """Free everything; the next product starts again."""
+        self.reverse.release()
+        self.recorded.release()
+        self._start()
+
+    def _start(self) -> None:
+        self._version, self._spent, self._chosen, self.note = self.point.version, 0, None, ""
+        self._times = {}
+        self.recorded.release()
+
+    def _try(self, V: Tensor) -> Tensor:
+        """Record, which includes a comparison with what was recorded."""
+        self._times[self.recorded] = []
+        try:
+            out = self.recorded.matmat(V)
+        except (RuntimeError, NotImplementedError, CurvatureError) as error:
+            return self._stay(f"cannot be recorded: {str(error).strip().splitlines()[0]}", V)
+        return out if self.recorded.programs.whole else self._stay("programs do not fit in memory", V)
+
+    def _stay(self, why: str, V: Tensor) -> Tensor:
+        self._chosen, self.note = self.reverse, f" ({why})"
+        self.recorded.release()
+        return self.reverse.matmat(V)
+
+    def _choose(self) -> None:
+        by_reverse, by_program = (_best(self._times[e]) for e in (self.reverse, self.recorded))
+        ratio = by_program / by_reverse if by_reverse > 0 else math.inf
+        self.note = f" (measured: recorded / double backward = {ratio:.2f})"
+        self._chosen, other = (self.recorded, self.reverse) if ratio < 1 else (self.reverse, self.recorded)
+        other.release()
+
+    def _timed(self, engine: Engine, V: Tensor) -> Tensor:
+        start = _now(self.objective.device)
+        out = engine.matmat(V)
+        self._times.setdefault(engine, []).append((_now(self.objective.device) - start) / V.shape[1])
+        return out
+
+
+def _best(times: list[float]) -> float:
+    """Median of the last few: the first includes building."""
+    late = sorted(times[-TRIALS:])
+    return late[len(late) // 2]
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class Compiled:
+    """A function compiled at its first call, or run as it is where compilation fails, with a note."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function, self.note, self.trusted = function, "", False
+        self._compiled = torch.compile(function, dynamic=False)
+
+    def __call__(self, v: Tensor) -> tuple[Tensor, ...]:
+        """Run the compiled function; the first time, compare."""
+        if self.trusted:
+            return self._compiled(v)
+        plain = self.function(v)
+        if not self.note:
+            try:
+                gap = float((self._compiled(v)[0] - plain[0]).double().norm())
+                self.trusted = gap <= TOLERANCE * float(plain[0].double().norm())
+                self.note = "" if self.trusted else "the compiled program differs, so it is not used"
+            except Exception as error:  # whatever a compiler and its back end may raise
+                self.note = f"compilation failed: {type(error).__name__}"
+        return plain
+
+
+def make_engine(name: str, objective: Objective, matrix: Matrix, reverse: Reverse, memory: float | None) -> Engine:
+    """Engine of that name."""
+    if name == "auto":
+        if applies(objective, matrix) and objective.num_samples >= max(map(max, objective.layout.shapes)):
+            return Moments(objective, matrix)
+        return Automatic(objective, matrix, reverse, memory)
+    if name in ("reverse", "uncached"):
+        return reverse
+    if name == "recorded":
+        return Recorded(objective, matrix, memory)
+    if name == "compiled":
+        return Recorded(objective, matrix, memory, transform=Compiled)
+    if name == "difference":
+        return Difference(objective, matrix)
+    if name == "moments":
+        if not applies(objective, matrix):
+            raise CurvatureError(
+                "engine is 'moments'; expected the Hessian or GGN of an nn.Sequential of nn.Linear with a squared loss on "
+                'matrices: use engine="auto".'
+            )
+        return Moments(objective, matrix)
+    raise CurvatureError(f"engine is {name!r}; expected one of {', '.join(NAMES)}.")

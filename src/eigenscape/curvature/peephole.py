@@ -1,0 +1,197 @@
+"""Fewer and cheaper operations for the same straight-line program: what a compiler would do, in a few rules."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, fx
+
+aten = torch.ops.aten
+
+# Derivatives of elementwise functions: linear in the first argument, so with the others constant they are one factor.
+FACTORS = {
+    aten.gelu_backward.default,
+    aten.tanh_backward.default,
+    aten.sigmoid_backward.default,
+    aten.silu_backward.default,
+    aten.elu_backward.default,
+    aten.softplus_backward.default,
+    aten.leaky_relu_backward.default,
+    aten.hardswish_backward.default,
+    aten.mish_backward.default,
+}
+IN_PLACE = {
+    aten.div_.Tensor: aten.div.Tensor,
+    aten.div_.Scalar: aten.div.Scalar,
+    aten.mul_.Tensor: aten.mul.Tensor,
+    aten.mul_.Scalar: aten.mul.Scalar,
+    aten.add_.Tensor: aten.add.Tensor,
+    aten.sub_.Tensor: aten.sub.Tensor,
+    aten.neg_.default: aten.neg.default,
+}
+PRODUCTS = {aten.mm.default: aten.addmm.default, aten.bmm.default: aten.baddbmm.default}
+
+
+def simplify(graph: fx.Graph, constants: dict[str, Tensor], *, fold: bool = True) -> None:
+    """Rewrite a recorded program in place; every rule leaves its value unchanged up to rounding.
+
+    `fold` computes constant factors now, and joins sums to products: what a compiler would rather do itself.
+    """
+    _merge_constants(graph)
+    _functional(graph)
+    fixed = _untouched(graph)
+    if fold:
+        _factors(graph, constants)
+    _drop_identities(graph, fixed)
+    _merge_equal(graph, fixed)
+    _sweep(graph)
+    if fold:
+        _accumulate(graph, fixed)
+        _sweep(graph)
+
+
+def _functional(graph: fx.Graph) -> None:
+    """`x.op_(a)` becomes `x.op(a)` where x is a fresh tensor that nothing has looked at yet."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.target not in IN_PLACE:
+            continue
+        x = node.args[0]
+        earlier = [user for user in x.users if user is not node and position.get(user, len(position)) < position[node]]
+        if earlier or x.op != "call_function" or _shares_storage(x):
+            continue
+        with graph.inserting_after(node):
+            fresh = graph.call_function(IN_PLACE[node.target], node.args, node.kwargs)
+        fresh.meta = dict(x.meta)
+        x.replace_all_uses_with(fresh, delete_user_cb=lambda user, own=(node, fresh): user not in own)
+        node.replace_all_uses_with(fresh)
+        position[fresh] = position[node]
+        graph.erase_node(node)
+
+
+def _untouched(graph: fx.Graph) -> set[fx.Node]:
+    """Operations that neither see nor share memory that some operation writes to: free to move and merge."""
+    roots: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        first = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        roots[node] = roots[first] if first is not None and _shares_storage(node) else node
+    written = {roots[x] for node in graph.nodes if _mutates(node) for x in node.all_input_nodes}
+    clean = {node for node in graph.nodes if roots[node] not in written}
+    return {node for node in clean if not _mutates(node) and clean.issuperset(node.all_input_nodes)}
+
+
+def _shares_storage(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and (
+        schema is None or "view" in schema.name or any(r.alias_info is not None for r in schema.returns)
+    )
+
+
+def _factors(graph: fx.Graph, constants: dict[str, Tensor]) -> None:
+    """`f_backward(v, x)` with x constant becomes `v * f'(x)`, with `f'(x)` computed now."""
+    known: dict[tuple, str] = {}
+    for node in list(graph.nodes):
+        rest = node.args[1:]
+        if node.target not in FACTORS or any(isinstance(a, fx.Node) and a.op != "get_attr" for a in rest):
+            continue
+        key = (node.target, tuple(map(str, rest)), str(sorted(node.kwargs.items())))
+        if key not in known:
+            values = [constants[str(a.target)] if isinstance(a, fx.Node) else a for a in rest]
+            like = next(v for v in values if isinstance(v, Tensor))
+            known[key] = f"c{len(constants)}"
+            constants[known[key]] = node.target(torch.ones_like(like), *values, **node.kwargs)
+        with graph.inserting_before(node):
+            factor = graph.get_attr(known[key])
+            _replace(graph, node, aten.mul.Tensor, (node.args[0], factor))
+
+
+def _merge_constants(graph: fx.Graph) -> None:
+    """One node for each constant."""
+    seen: dict[object, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op == "get_attr" and seen.setdefault(node.target, node) is not node:
+            node.replace_all_uses_with(seen[node.target])
+            graph.erase_node(node)
+
+
+def _drop_identities(graph: fx.Graph, fixed: set[fx.Node]) -> None:
+    """Views, expansions and casts that change nothing."""
+    same: dict[object, Callable[[fx.Node, fx.Node], bool]] = {
+        aten.expand.default: _alike,
+        aten.view.default: _alike,
+        aten._unsafe_view.default: _alike,
+        aten._to_copy.default: lambda x, y: _alike(x, y) and "dtype" in x.meta and x.meta["dtype"] == y.meta["dtype"],
+        aten.detach.default: _alike,
+    }
+    for node in list(graph.nodes):
+        if (
+            node in fixed
+            and node.target in same
+            and isinstance(node.args[0], fx.Node)
+            and same[node.target](node.args[0], node)
+        ):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _alike(x: fx.Node, y: fx.Node) -> bool:
+    wanted = ("shape", "strides")
+    return bool(x.meta) and bool(y.meta) and all(x.meta[k] == y.meta[k] for k in wanted)
+
+
+def _merge_equal(graph: fx.Graph, fixed: set[fx.Node]) -> None:
+    """Compute equal expressions once."""
+    seen: dict[str, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node not in fixed:
+            continue
+        key = f"{node.target} {node.args} {sorted(node.kwargs.items())}"
+        if key in seen:
+            node.replace_all_uses_with(seen[key])
+            graph.erase_node(node)
+        else:
+            seen[key] = node
+
+
+def _accumulate(graph: fx.Graph, fixed: set[fx.Node]) -> None:
+    """`x + a @ b` becomes one call that adds the product to x."""
+    for node in list(graph.nodes):
+        if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
+            continue
+        for x, product in (node.args, node.args[::-1]):
+            fits = isinstance(product, fx.Node) and isinstance(x, fx.Node) and x.meta and product.target in PRODUCTS
+            if fits and product in fixed and len(product.users) == 1 and _accepts(node, x, product):
+                _replace(graph, node, PRODUCTS[product.target], (x, *product.args))  # type: ignore[index]
+                graph.erase_node(product)
+                break
+
+
+def _accepts(node: fx.Node, x: fx.Node, product: fx.Node) -> bool:
+    dense = product.meta["shape"] == node.meta["shape"] and x.meta["dtype"] == product.meta["dtype"]
+    return dense and (x.meta["shape"] == node.meta["shape"] or len(x.meta["shape"]) == 1)
+
+
+def _replace(graph: fx.Graph, node: fx.Node, target: Callable, args: tuple) -> None:
+    with graph.inserting_before(node):
+        fresh = graph.call_function(target, args)
+    fresh.meta = dict(node.meta)
+    node.replace_all_uses_with(fresh)
+    graph.erase_node(node)
+
+
+def _sweep(graph: fx.Graph) -> None:
+    """Remove what does not contribute to the output; operations that write are kept."""
+    used: set[fx.Node] = set()
+    stack = [n for n in graph.nodes if n.op == "output" or _mutates(n)]
+    while stack:
+        node = stack.pop()
+        if node not in used:
+            used.add(node)
+            stack += node.all_input_nodes
+    for node in reversed(list(graph.nodes)):
+        if node not in used and node.op != "placeholder":
+            graph.erase_node(node)
+
+
+def _mutates(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable

@@ -1,0 +1,224 @@
+"""A linear map recorded once: everything that does not depend on its argument is computed while recording and kept."""
+
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..core import CurvatureError
+from .peephole import simplify
+
+Named = dict[str, Tensor]
+TOLERANCE = 1e-2  # of a recorded result, which the program must reproduce: rounding passes, a wrong value does not
+LARGE = 2**16  # constants with fewer numbers are kept as they are
+SHAPE_QUESTIONS = {torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default}
+
+
+class NotRecordable(CurvatureError):
+    """The computation reads numbers out of its argument, or writes into it."""
+
+
+class Tape:
+    """The straight-line program of a linear map `{name: tensor} -> {name: tensor}`, with its constants."""
+
+    def __init__(self, program: fx.GraphModule, names: tuple[str, ...], outputs: tuple[str, ...]):
+        self.program, self.names, self.outputs = program, names, outputs
+
+    def __call__(self, vectors: Named) -> Named:
+        """Run the program."""
+        return dict(zip(self.outputs, self.program(*(vectors[n] for n in self.names))))
+
+    def __len__(self) -> int:
+        """Count the operations."""
+        return sum(node.op == "call_function" for node in self.program.graph.nodes)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the constants hold on to, each storage once."""
+        sizes = {b.untyped_storage().data_ptr(): b.untyped_storage().nbytes() for b in self.program.buffers()}
+        return sum(sizes.values())
+
+
+def record(function: Callable[[Named], Named], example: Named, *, frugal: bool = False) -> Tape:
+    """Run a linear function once and note the operations through which its argument passes.
+
+    `frugal` keeps fewer constants, and has the program compute the cheap ones again: for programs that will be compiled.
+    The program is run on the example before it is returned, and must give what the function gave.
+
+    >>> tape = record(lambda v: {"y": 2 * torch.ones(2).exp() @ v["x"]}, {"x": torch.ones(2)})
+    >>> tape({"x": torch.tensor([2.0, 0.0])})["y"]
+    tensor(10.8731)
+    """
+    recorder = _Recorder(frugal)
+    arguments = {name: recorder.argument(v.clone()) for name, v in example.items()}
+    with warnings.catch_warnings(), recorder:
+        warnings.filterwarnings("ignore", "`torch.jit.script")  # torch's own, when it loads its formulas
+        results = function(arguments)
+    tape = Tape(recorder.finish(list(results.values())), tuple(example), tuple(results))
+    _verify(tape, example, results)
+    return tape
+
+
+def _verify(tape: Tape, example: Named, results: Named) -> None:
+    found = tape(example)
+    for name, expected in results.items():
+        gap, size = float((found[name] - expected).double().norm()), float(expected.double().norm())
+        if not gap <= TOLERANCE * size:
+            raise NotRecordable(
+                f"the recorded program differs by {gap:.1e} of {size:.1e} from what was recorded: engine='reverse'."
+            )
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes each operation on a tensor that depends on an argument; all others just run.
+
+    Tensors that depend on an argument are `live`. A constant that is written to with live numbers becomes live with all its
+    views: its storage is entered in `dirty`, as a flat copy that views are cut from. In a frugal recording, `recipes` are the
+    constants that the program computes again: elementwise functions of at most one large constant.
+    """
+
+    def __init__(self, frugal: bool):
+        super().__init__()
+        self.frugal = frugal
+        self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
+        self.live, self.known, self.recipes = (WeakTensorKeyDictionary() for _ in range(3))
+        self.dirty: dict[int, fx.Node] = {}
+        self.captured: dict[int, list[str]] = {}
+        self.arguments: set[int] = set()
+
+    def argument(self, example: Tensor) -> Tensor:
+        """A tensor to call the function with."""
+        self._enter(example, self.graph.placeholder(f"v{len(self.arguments)}"))
+        self.arguments.add(_storage(example))
+        return example
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._efficientzerotensor.default:  # has no storage, which torch 2.13 trips over under a mode
+            return torch.zeros(*args, **kwargs)
+        inputs = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)]
+        written = _written(func, args, kwargs)
+        for t in written:
+            self._protect(t)
+        if func in SHAPE_QUESTIONS or not any(self._depends(t) for t in inputs):
+            out = func(*args, **kwargs)
+            if self.frugal and not written and isinstance(out, Tensor) and (_cheap(func) or _view(func)):
+                self._remember(func, args, kwargs, inputs, out)
+            return out
+        for t in written:
+            self._open(t)
+        nodes = tree_map_only(Tensor, self._node, (args, kwargs))
+        out = func(*args, **kwargs)
+        self._note(out, self.graph.call_function(func, *nodes), written)
+        return out
+
+    def finish(self, results: list[Tensor]) -> fx.GraphModule:
+        """The program, without what does not contribute to the results."""
+        self.graph.output(tuple(self._node(t) for t in results))
+        simplify(self.graph, self.constants, fold=not self.frugal)
+        root = torch.nn.Module()
+        for name in sorted({str(node.target) for node in self.graph.nodes if node.op == "get_attr"}):
+            root.register_buffer(name, self.constants[name])
+        return fx.GraphModule(root, self.graph)
+
+    def _depends(self, t: Tensor) -> bool:
+        return t in self.live or (bool(self.dirty) and _storage(t) in self.dirty)
+
+    def _node(self, t: Tensor) -> fx.Node:
+        if t in self.live:
+            return self.live[t]
+        if self.dirty and _storage(t) in self.dirty:
+            view = (self.dirty[_storage(t)], list(t.shape), list(t.stride()), t.storage_offset())
+            self.live[t] = self.graph.call_function(torch.ops.aten.as_strided.default, view)
+            return self.live[t]
+        if t in self.recipes:
+            func, args, kwargs, _ = self.recipes[t]
+            return self.graph.call_function(func, *tree_map_only(Tensor, self._node, (args, kwargs)))
+        return self._constant(t)
+
+    def _constant(self, t: Tensor) -> fx.Node:
+        if t not in self.known:
+            name = f"c{len(self.constants)}"
+            self.constants[name], self.known[t] = t.detach(), name
+            self.captured.setdefault(_storage(t), []).append(name)
+        node = self.graph.get_attr(self.known[t])
+        node.meta = _meta(t)
+        return node
+
+    def _remember(self, func: Any, args: tuple, kwargs: dict, inputs: list[Tensor], out: Tensor) -> None:
+        """Keep the recipe of a cheap constant in place of its value."""
+        large: set[int] = set()
+        for t in inputs:
+            large |= self.recipes[t][3] if t in self.recipes else {_storage(t)} if 2 * t.numel() >= out.numel() else set()
+        derived = any(t in self.recipes for t in inputs)
+        if len(large) <= 1 and out.numel() >= LARGE and (derived or not _view(func)):
+            self.recipes[out] = (func, args, kwargs, large)
+
+    def _protect(self, t: Tensor) -> None:
+        """Before a tensor is written: what was captured of it keeps its value, and recipes that show it are dropped."""
+        storage = _storage(t)
+        for name in self.captured.pop(storage, []):
+            self.constants[name] = self.constants[name].clone()
+        if t in self.known:
+            del self.known[t]
+        for other in [r for r in self.recipes if any(_storage(x) == storage for x in (r, *_tensors(self.recipes[r])))]:
+            del self.recipes[other]
+
+    def _open(self, t: Tensor) -> None:
+        """Make a tensor that is about to be written one that each run of the program makes afresh."""
+        if _storage(t) in self.arguments:
+            raise NotRecordable("the computation writes into its argument; expected a pure function: engine='reverse'.")
+        if not self._depends(t):
+            whole = torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage())  # type: ignore[call-overload]
+            self.dirty[_storage(t)] = self.graph.call_function(torch.ops.aten.clone.default, (self._constant(whole.clone()),))
+
+    def _note(self, out: Any, node: fx.Node, written: list[Tensor]) -> None:
+        if any(not isinstance(x, Tensor) and x is not None for x in tree_iter(out)):
+            raise NotRecordable(f"{node.target} reads a number out of the argument; expected a linear map: engine='reverse'.")
+        if isinstance(out, Tensor):
+            if not any(out is t for t in written):
+                self._enter(out, node)
+            return
+        for i, t in enumerate(out if isinstance(out, tuple | list) else ()):
+            if isinstance(t, Tensor) and not any(t is w for w in written):
+                self._enter(t, self.graph.call_function(operator.getitem, (node, i)))
+
+    def _enter(self, t: Tensor, node: fx.Node) -> None:
+        node.meta = _meta(t)
+        self.live[t] = node
+
+
+def _meta(t: Tensor) -> dict[str, Any]:
+    return {"shape": t.shape, "dtype": t.dtype, "strides": t.stride()}
+
+
+def _cheap(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags
+
+
+def _view(func: Any) -> bool:
+    return any(r.alias_info is not None for r in func._schema.returns)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [t for t in tree_iter(tree) if isinstance(t, Tensor)]
+
+
+def _storage(t: Tensor) -> int:
+    return t.untyped_storage()._cdata
+
+
+def _written(func: Any, args: tuple, kwargs: dict) -> list[Tensor]:
+    """Tensors that an operation writes to, by its schema."""
+    schema = func._schema
+    if not schema.is_mutable:
+        return []
+    values = list(args) + [kwargs.get(a.name) for a in schema.arguments[len(args) :]]
+    picked = [v for a, v in zip(schema.arguments, values) if a.alias_info is not None and a.alias_info.is_write]
+    return _tensors(picked)
