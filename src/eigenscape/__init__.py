@@ -3,6 +3,7 @@
 from . import theory
 from .analysis import Analysis, analyze, load
 from .analysis.recognise import spectrum
+from .analysis.run import Monitor
 from .core import (
     CurvatureError,
     DataError,
@@ -20,6 +21,7 @@ from .core import (
     TrainingModeError,
 )
 from .curvature import Objective, fisher, functional_hessian, ggn, hessian, losses, ntk
+from .dynamics import History, RateRange, StableRate, lr_range, max_stable_lr
 from .linop import Operator, as_operator, blocks
 from .solvers import dense, density, diagonal, eigsh, frobenius, trace
 
@@ -34,13 +36,17 @@ __all__ = [
     "EigenscapeError",
     "Enclosure",
     "Estimate",
+    "History",
+    "Monitor",
     "NotRecognised",
     "Objective",
     "Operator",
     "OperatorError",
+    "RateRange",
     "SelfTestError",
     "SolverError",
     "Spectrum",
+    "StableRate",
     "TheoryError",
     "TrainingModeError",
     "analyze",
@@ -57,6 +63,8 @@ __all__ = [
     "hessian",
     "load",
     "losses",
+    "lr_range",
+    "max_stable_lr",
     "ntk",
     "spectrum",
     "theory",

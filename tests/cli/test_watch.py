@@ -1,16 +1,14 @@
 """The terminal view shows a run as it is, ends with it, and writes its page."""
 
 import json
+import threading
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from eigenscape.cli.watch import sparkline, watch
+from eigenscape.cli import app, main
+from eigenscape.cli.watch import sparkline
 from eigenscape.dynamics.history import Appender
-
-app = typer.Typer()
-app.command()(watch)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def run(tmp_path):
 
 
 def test_watch_shows_a_finished_run_and_ends(run):
-    result = CliRunner().invoke(app, [str(run)], env={"COLUMNS": "140"})
+    result = CliRunner().invoke(app, ["watch", str(run)], env={"COLUMNS": "140"})
     assert result.exit_code == 0
     for words in ("myrun: 20 records, finished", "edge of stability", "the median ratio of sharpness", "every 10 steps"):
         assert words in result.output
@@ -49,14 +47,27 @@ def test_watch_shows_a_finished_run_and_ends(run):
 
 
 def test_once_shows_a_running_run(run):
-    (run / "run.json").unlink()
-    result = CliRunner().invoke(app, [str(run), "--once"], env={"COLUMNS": "140"})
+    (run / "run.json").write_text(json.dumps({"finished": False, "optimizer": "SGD", "parameters": 12345}))
+    result = CliRunner().invoke(app, ["watch", str(run), "--once"], env={"COLUMNS": "140"})
     assert result.exit_code == 0
-    assert "running" in result.output
+    for words in ("running, the last record", "s ago", "SGD, 12,345 parameters"):
+        assert words in result.output
+
+
+def test_watching_ends_with_the_run(run):
+    about = run / "run.json"
+    about.write_text(json.dumps({"finished": False}))
+    (run / "ended.json").write_text(json.dumps({"finished": True}))
+    ending = threading.Timer(0.5, lambda: (run / "ended.json").replace(about))
+    ending.start()
+    result = CliRunner().invoke(app, ["watch", str(run), "--refresh", "0.1"], env={"COLUMNS": "140"})
+    ending.join()
+    assert result.exit_code == 0
+    assert "20 records, finished" in result.output
 
 
 def test_the_page_of_a_run_is_whole(run, tmp_path):
-    result = CliRunner().invoke(app, [str(run), "--report", str(tmp_path / "page.html")])
+    result = CliRunner().invoke(app, ["watch", str(run), "--report", str(tmp_path / "page.html")])
     assert result.exit_code == 0
     text = (tmp_path / "page.html").read_text()
     for words in (
@@ -71,10 +82,10 @@ def test_the_page_of_a_run_is_whole(run, tmp_path):
     assert "http://" not in text.replace("http://www.w3.org", "").replace("http://purl.org", "")
 
 
-def test_an_empty_folder_says_what_was_expected(tmp_path):
-    result = CliRunner().invoke(app, [str(tmp_path)])
-    assert result.exit_code == 1
-    assert "there is no run at" in result.output.replace("\n", " ")
+def test_an_empty_folder_says_what_was_expected(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["watch", str(tmp_path)])
+    assert "there is no run at" in capsys.readouterr().err
 
 
 def test_sparklines_follow_the_numbers():

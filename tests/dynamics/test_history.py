@@ -48,6 +48,14 @@ def test_file_round_trip_holds_no_nan(tmp_path):
     assert read(tmp_path / "run").rows == [{"step": 1, "loss": None, "values": [1.0, None]}, {"step": 2, "loss": 0.1}]
 
 
+def test_a_table_is_saved_and_loaded_whole(tmp_path):
+    h = History([{"step": 1, "loss": 2.0, "values": [1.0]}, {"step": 3, "loss": math.inf}])
+    assert History.load(h.save(tmp_path / "kept" / "h.jsonl")).rows == [h[0], {"step": 3, "loss": None}]
+    Appender(tmp_path / "run")(h[0])
+    assert History.load(tmp_path / "run").rows == [h[0]]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["h.jsonl"]
+
+
 def test_an_unfinished_last_line_is_passed_over_and_rewinding_removes_it(tmp_path):
     append = Appender(tmp_path)
     for step in (1, 2, 3):

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from .. import dynamics
 from ..dynamics import PHASES, read
+from ..dynamics.history import FILE
 from ..report import write
 from ..report.run import run_curves, run_page
 
@@ -35,3 +36,8 @@ def about(folder: str | Path) -> dict[str, Any]:
     """What a run's folder says of the run; empty where it says nothing (yet)."""
     path = Path(folder) / "run.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def last_written(folder: str | Path) -> float:
+    """When a run's last record was written, in seconds since the epoch."""
+    return (Path(folder) / FILE).stat().st_mtime

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core import EigenscapeError
-from . import analyze, claims, demo
+from . import analyze, claims, demo, watch
 
 app = typer.Typer(
     name="eigenscape",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("analyze")(analyze.analyze)
 app.command("claims")(claims.claims)
+app.command("watch")(watch.watch)
 
 
 def _version(wanted: bool) -> None:

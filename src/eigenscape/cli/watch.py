@@ -12,10 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.run import about, run_report
-from ..core import DataError
+from ..analysis.run import about, last_written, run_report
 from ..dynamics import PHASES, History, read
-from ..report.numbers import number
+from ..report.numbers import duration, number
 
 BARS = " ▁▂▃▄▅▆▇█"
 COLUMNS = {
@@ -48,8 +47,11 @@ def _values(history: History, name: str) -> list[float]:
     return [float(row[name]) if isinstance(row.get(name), int | float) else math.nan for row in history]
 
 
-def screen(history: History, name: str, facts: dict[str, Any], rows: int = 12) -> RenderableType:
-    """Lay out what is known of a run: curves, the phase with its definition, the last records."""
+def screen(history: History, name: str, facts: dict[str, Any], silent: float | None = None, rows: int = 12) -> RenderableType:
+    """Lay out what is known of a run: curves, the phase with its definition, the last records.
+
+    `silent` is how many seconds ago the last record was written, of a run that is not known to have ended.
+    """
     if not len(history):
         return Panel(Text("no record yet"), title=name)
     last = history[-1]
@@ -66,13 +68,21 @@ def screen(history: History, name: str, facts: dict[str, Any], rows: int = 12) -
     lines.append(f": {PHASES.get(phase, 'the loss or the weights are no longer finite')}\n", style="dim")
     table = Table(box=None, header_style="dim")
     names = [c for c in COLUMNS if any(row.get(c) is not None for row in history)]
+    if all(row.get("effective_sharpness") == row.get("sharpness") for row in history):
+        names = [c for c in names if c != "effective_sharpness"]
     for column in names:
         table.add_column(COLUMNS[column], justify="left" if column == "phase" else "right")
     for row in history[-rows:]:
         cells = [row.get(c) for c in names]
         table.add_row(*(number(c) if isinstance(c, int | float) else str(c or "") for c in cells))
-    state = "finished" if facts.get("finished") else "running"
-    return Panel(Group(lines, table), title=f"{name}: {len(history)} records, {state}", subtitle=str(facts.get("chosen", "")))
+    state = "finished" if silent is None else f"running, the last record {duration(silent)} ago"
+    what = facts.get("chosen", "") if silent is None else _described(facts)
+    return Panel(Group(lines, table), title=f"{name}: {len(history)} records, {state}", subtitle=str(what))
+
+
+def _described(facts: dict[str, Any]) -> str:
+    size = facts.get("parameters")
+    return ", ".join([str(facts.get("optimizer", "")), f"{size:,} parameters"] if size else [])
 
 
 def watch(
@@ -83,21 +93,23 @@ def watch(
 ) -> None:
     """Watch a training run live; ends when the run does, or with Ctrl-C."""
     console = Console()
+    if report is not None:
+        console.print(f"wrote {run_report(run_dir, report)}")
+        return
+    if once:
+        console.print(_look(run_dir))
+        return
     try:
-        if report is not None:
-            console.print(f"wrote {run_report(run_dir, report)}")
-            return
-        look = lambda: screen(read(run_dir), run_dir.name, about(run_dir))  # noqa: E731
-        if once:
-            console.print(look())
-            return
-        with Live(look(), console=console, refresh_per_second=4) as live:
+        with Live(_look(run_dir), console=console, refresh_per_second=4) as live:
             while not about(run_dir).get("finished"):
                 time.sleep(refresh)
-                live.update(look())
-            live.update(look())
-    except DataError as error:
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(1) from error
+                live.update(_look(run_dir))
+            live.update(_look(run_dir))
     except KeyboardInterrupt:
         console.print("stopped watching; the run goes on")
+
+
+def _look(run_dir: Path) -> RenderableType:
+    history, facts = read(run_dir), about(run_dir)
+    silent = None if facts.get("finished") else max(0.0, time.time() - last_written(run_dir))
+    return screen(history, run_dir.resolve().name, facts, silent)

@@ -92,6 +92,19 @@ class History(Sequence[Row]):
                 writer.writerow({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in row.items()})
         return Path(path)
 
+    def save(self, path: str | Path) -> Path:
+        """Write the table as JSON lines, as a run's own file is; whole or not at all."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(path.name + ".tmp")
+        draft.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
+        return draft.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "History":
+        """Read what `save` wrote, or the folder of a run that is going on or over."""
+        return read(path)
+
 
 def finite(value: Any) -> Any:
     """Replace numbers that JSON cannot hold by null, at any depth.
@@ -104,6 +117,10 @@ def finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: finite(v) for k, v in value.items()}
     return [finite(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(finite(dict(row)), separators=(",", ":")) + "\n"
 
 
 def read(path: str | Path) -> History:
@@ -132,17 +149,16 @@ class Appender:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Append one row."""
-        line = json.dumps(finite(dict(row)), separators=(",", ":")) + "\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            os.write(descriptor, _line(row).encode())
         finally:
             os.close(descriptor)
 
     def rewind(self, step: int) -> None:
         """Keep the whole rows up to a step, so that a resumed run continues there; the file is replaced whole or not at all."""
-        kept = [row for row in read(self.path) if row["step"] <= step] if self.path.exists() else []
-        self._replace(kept)
+        if self.path.exists():
+            History([row for row in read(self.path) if row["step"] <= step]).save(self.path)
 
     def rotate(self) -> None:
         """Put an earlier run's file aside under the first free name `history-1.jsonl`, `history-2.jsonl`, ..."""
@@ -152,11 +168,6 @@ class Appender:
         while (aside := self.path.with_name(f"history-{number}.jsonl")).exists():
             number += 1
         self.path.rename(aside)
-
-    def _replace(self, rows: Sequence[Row]) -> None:
-        draft = self.path.with_suffix(".tmp")
-        draft.write_text("".join(json.dumps(finite(row), separators=(",", ":")) + "\n" for row in rows), encoding="utf-8")
-        draft.replace(self.path)
 
 
 Writer = Callable[[Row], None]

@@ -233,7 +233,9 @@ class Monitor:
             "torch": torch.__version__,
             "finished": finished,
         }
-        (self.folder / "run.json").write_text(json.dumps(finite(about), indent=1), encoding="utf-8")
+        draft = self.folder / "run.json.tmp"
+        draft.write_text(json.dumps(finite(about), indent=1), encoding="utf-8")
+        draft.replace(self.folder / "run.json")
 
     def close(self) -> None:
         """Say in the run's folder that training has ended; the writers that can be closed are."""
