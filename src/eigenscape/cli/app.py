@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core import EigenscapeError
-from . import analyze, claims, demo, watch
+from . import analyze, claims, data, demo, watch
 
 app = typer.Typer(
     name="eigenscape",
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("analyze")(analyze.analyze)
 app.command("claims")(claims.claims)
+app.add_typer(data.app, name="data")
 app.command("watch")(watch.watch)
 
 
