@@ -1,6 +1,6 @@
 """Eigenscape: what does a neural network's curvature look like?"""
 
-from . import theory
+from . import ensembles, theory
 from .analysis import Analysis, analyze, load
 from .analysis.recognise import spectrum
 from .analysis.run import Monitor
@@ -56,6 +56,7 @@ __all__ = [
     "density",
     "diagonal",
     "eigsh",
+    "ensembles",
     "fisher",
     "frobenius",
     "functional_hessian",
