@@ -69,6 +69,7 @@ def test_every_record_is_right(task):
 
 def test_the_edge_is_reached():
     model, criterion, x, y, optimizer, _ = mlp()
+    optimizer.param_groups[0]["lr"] = 0.5
     monitor = Monitor(Objective(model, criterion, (x, y)), optimizer, every=50)
     for _ in range(4000):
         optimizer.zero_grad()

