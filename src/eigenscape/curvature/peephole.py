@@ -1,25 +1,17 @@
 """Fewer and cheaper operations for the same straight-line program: what a compiler would do, in a few rules."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from . import elementwise
+from .elementwise import Constants, replace
+
 aten = torch.ops.aten
 
-# Derivatives of elementwise functions: linear in the first argument, so with the others constant they are one factor.
-FACTORS = {
-    aten.gelu_backward.default,
-    aten.tanh_backward.default,
-    aten.sigmoid_backward.default,
-    aten.silu_backward.default,
-    aten.elu_backward.default,
-    aten.softplus_backward.default,
-    aten.leaky_relu_backward.default,
-    aten.hardswish_backward.default,
-    aten.mish_backward.default,
-}
-IN_PLACE = {
+FUNCTIONAL = {
     aten.div_.Tensor: aten.div.Tensor,
     aten.div_.Scalar: aten.div.Scalar,
     aten.mul_.Tensor: aten.mul.Tensor,
@@ -38,29 +30,57 @@ def simplify(graph: fx.Graph, constants: dict[str, Tensor], *, fold: bool = True
     """
     _merge_constants(graph)
     _functional(graph)
-    fixed = _untouched(graph)
+    _copies(graph)
     if fold:
-        _factors(graph, constants)
+        elementwise.factors(Constants(graph, constants))
+    fixed = _untouched(graph)
     _drop_identities(graph, fixed)
     _merge_equal(graph, fixed)
     _sweep(graph)
     if fold:
-        _accumulate(graph, fixed)
+        _fuse(Constants(graph, constants, set(graph.nodes) - _untouched(graph)))
         _sweep(graph)
+
+
+def _fuse(program: Constants) -> None:
+    """Fewer operations and passes over memory."""
+    elementwise.zeros(program)
+    elementwise.scalings(program)
+    _accumulate(program)
+    elementwise.sums(program)
+    _sweep(program.graph)
+    elementwise.in_place(program)
+
+
+def _copies(graph: fx.Graph) -> None:
+    """A tensor of zeros that is at once overwritten by another of its shape is the other."""
+    for node in list(graph.nodes):
+        if node.target is not aten._new_zeros_with_same_feature_meta.default:
+            continue
+        copy, *users = sorted(node.users)
+        if copy.target is not aten.copy_.default:
+            continue
+        source = copy.args[1]
+        alike = copy.args[0] is node and len(copy.args) == 2 and isinstance(source, fx.Node) and _alike(node, source)
+        if not alike or copy.users or any(_mutates(user) for user in (*users, *source.users) if user is not copy):
+            continue
+        graph.erase_node(copy)
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
 
 
 def _functional(graph: fx.Graph) -> None:
     """`x.op_(a)` becomes `x.op(a)` where x is a fresh tensor that nothing has looked at yet."""
     position = {node: i for i, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
-        if node.target not in IN_PLACE:
+        if node.target not in FUNCTIONAL:
             continue
         x = node.args[0]
         earlier = [user for user in x.users if user is not node and position.get(user, len(position)) < position[node]]
         if earlier or x.op != "call_function" or _shares_storage(x):
             continue
         with graph.inserting_after(node):
-            fresh = graph.call_function(IN_PLACE[node.target], node.args, node.kwargs)
+            fresh = graph.call_function(FUNCTIONAL[node.target], node.args, node.kwargs)
         fresh.meta = dict(x.meta)
         x.replace_all_uses_with(fresh, delete_user_cb=lambda user, own=(node, fresh): user not in own)
         node.replace_all_uses_with(fresh)
@@ -84,24 +104,6 @@ def _shares_storage(node: fx.Node) -> bool:
     return node.op == "call_function" and (
         schema is None or "view" in schema.name or any(r.alias_info is not None for r in schema.returns)
     )
-
-
-def _factors(graph: fx.Graph, constants: dict[str, Tensor]) -> None:
-    """`f_backward(v, x)` with x constant becomes `v * f'(x)`, with `f'(x)` computed now."""
-    known: dict[tuple, str] = {}
-    for node in list(graph.nodes):
-        rest = node.args[1:]
-        if node.target not in FACTORS or any(isinstance(a, fx.Node) and a.op != "get_attr" for a in rest):
-            continue
-        key = (node.target, tuple(map(str, rest)), str(sorted(node.kwargs.items())))
-        if key not in known:
-            values = [constants[str(a.target)] if isinstance(a, fx.Node) else a for a in rest]
-            like = next(v for v in values if isinstance(v, Tensor))
-            known[key] = f"c{len(constants)}"
-            constants[known[key]] = node.target(torch.ones_like(like), *values, **node.kwargs)
-        with graph.inserting_before(node):
-            factor = graph.get_attr(known[key])
-            _replace(graph, node, aten.mul.Tensor, (node.args[0], factor))
 
 
 def _merge_constants(graph: fx.Graph) -> None:
@@ -152,30 +154,29 @@ def _merge_equal(graph: fx.Graph, fixed: set[fx.Node]) -> None:
             seen[key] = node
 
 
-def _accumulate(graph: fx.Graph, fixed: set[fx.Node]) -> None:
+def _accumulate(program: Constants) -> None:
     """`x + a @ b` becomes one call that adds the product to x."""
-    for node in list(graph.nodes):
+    for node in program.operations():
         if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
             continue
         for x, product in (node.args, node.args[::-1]):
-            fits = isinstance(product, fx.Node) and isinstance(x, fx.Node) and x.meta and product.target in PRODUCTS
-            if fits and product in fixed and len(product.users) == 1 and _accepts(node, x, product):
-                _replace(graph, node, PRODUCTS[product.target], (x, *product.args))  # type: ignore[index]
-                graph.erase_node(product)
+            if not program.movable(product) or product.target not in PRODUCTS or not isinstance(x, fx.Node):
+                continue
+            x = _row(x)
+            if x.meta and len(product.users) == 1 and _accepts(node, x, product):
+                replace(program.graph, node, PRODUCTS[product.target], (x, *product.args))
+                program.graph.erase_node(product)
                 break
+
+
+def _row(x: Any) -> Any:
+    """What an operation expands to a matrix of equal rows, if it does."""
+    return x.args[0] if x.target is aten.expand.default and len(x.args[0].meta["shape"]) == 1 else x
 
 
 def _accepts(node: fx.Node, x: fx.Node, product: fx.Node) -> bool:
     dense = product.meta["shape"] == node.meta["shape"] and x.meta["dtype"] == product.meta["dtype"]
     return dense and (x.meta["shape"] == node.meta["shape"] or len(x.meta["shape"]) == 1)
-
-
-def _replace(graph: fx.Graph, node: fx.Node, target: Callable, args: tuple) -> None:
-    with graph.inserting_before(node):
-        fresh = graph.call_function(target, args)
-    fresh.meta = dict(node.meta)
-    node.replace_all_uses_with(fresh)
-    graph.erase_node(node)
 
 
 def _sweep(graph: fx.Graph) -> None:

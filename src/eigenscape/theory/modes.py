@@ -53,10 +53,11 @@ class Remainder(Counted):
 
     def basis(self) -> Float[Tensor, "*batch n dim"]:
         """Orthonormal basis, as columns."""
+        dim = self.dim
         flat = self.columns.reshape(-1, *self.columns.shape[-2:])
         used = self.used.reshape(-1, self.used.shape[-1])
         parts = [complement(Q[:, keep]) for Q, keep in zip(flat, used)]
-        return torch.stack(parts).reshape(*self.columns.shape[:-2], self.n, self.dim)
+        return torch.stack(parts).reshape(*self.columns.shape[:-2], self.n, dim)
 
 
 class _Columns:
