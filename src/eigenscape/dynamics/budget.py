@@ -14,10 +14,9 @@ from ..curvature import Objective
 from ..curvature.nested import leading, tree_map
 from ..curvature.objective import Piece
 
-FEWEST = 256  # samples below which a subsample is not cut
+FEWEST = 256  # samples (tokens) below which a subsample is not cut
 SPACING = 20  # steps between records that the size of the subsample aims at
-GRADIENTS = 12  # cost of a steady record, in gradients of the measured loss
-FIRST = 100  # cost of the first record, which searches from a random direction, likewise
+GRADIENTS = 16  # cost of a steady record, in gradients of the measured loss
 
 
 def clock(device: torch.device | None) -> float:
@@ -29,15 +28,15 @@ def clock(device: torch.device | None) -> float:
 
 @dataclass
 class Budget:
-    """Spend at most `overhead` of the training time on measuring, in total at any time.
+    """Spend at most `overhead` of the training time on measuring.
 
-    A record is due when `spent + cost <= overhead * trained`, with the cost of the next record taken from those before; what
-    a first, dearer record overspent is saved up for before the next.
+    The first record is due at once. Another is when `spent + cost <= overhead * trained`, with the `cost` of a steady record
+    guessed at first, then taken from those before; so what the first, dearer record overspends is saved up for before the
+    second.
     """
 
     overhead: float
     spent: float = 0.0
-    trained: float = 0.0
     cost: float = 0.0
     records: int = 0
 
@@ -47,13 +46,14 @@ class Budget:
 
     def due(self, trained: float) -> bool:
         """Whether a record fits after so much training time."""
-        return self.spent + self.cost <= self.overhead * trained
+        return self.records == 0 or self.spent + self.cost <= self.overhead * trained
 
     def note(self, seconds: float) -> None:
         """Account for a record that was made; the running cost forgets half of its past with each."""
         self.spent += seconds
-        self.cost = seconds if self.records < 2 else 0.5 * (self.cost + seconds)
         self.records += 1
+        if self.records > 1:
+            self.cost = seconds if self.records == 2 else 0.5 * (self.cost + seconds)
 
 
 def subsample(objective: Objective, samples: int, generator: torch.Generator | None = None) -> Objective:
@@ -84,17 +84,19 @@ def _rows_of(t: Tensor, size: int, kept: Tensor) -> Tensor:
 
 
 def fitting(objective: Objective, step_seconds: float, overhead: float) -> tuple[int, float]:
-    """Samples for which a record every `SPACING` steps fits the budget (all, or at least `FEWEST`), and seconds of a gradient.
+    """Rows for which a record every `SPACING` steps fits the budget, and what a record on them costs in seconds.
 
-    The time of a gradient is measured on `FEWEST` samples, the faster of two, and scaled up in proportion.
+    All rows, or at least those of `FEWEST` samples.
+
+    The time of a gradient is measured on the fewest, the faster of two, and scaled up in proportion.
     """
     total = rows(objective)
-    few = min(total, FEWEST)
+    few = min(total, FEWEST, max(1, math.ceil(FEWEST * total / objective.num_samples)))
     part = objective if few == total else subsample(objective, few)
     seconds = max(min(_timed(part.gradient, objective.device) for _ in range(2)), 1e-9)
     allowed = overhead * SPACING * step_seconds
-    samples = min(total, max(few, int(few * allowed / (GRADIENTS * seconds))))
-    return samples, seconds * samples / few
+    chosen = min(total, max(few, int(few * allowed / (GRADIENTS * seconds))))
+    return chosen, GRADIENTS * seconds * chosen / few
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

@@ -45,6 +45,8 @@ class Instruments:
     tol: float = 0.02
     search: int = 200
     seed: int = 0
+    engine: str = "reverse"
+    thrifty: bool = False  # begin at the gradient instead of searching
     trackers: dict[str, Tracker] = field(default_factory=dict)
     operators: dict[str, CurvatureOperator] = field(default_factory=dict)
     owner: Objective | None = None
@@ -79,7 +81,8 @@ class Instruments:
             self.owner, self.operators = objective, {}
         if name not in self.operators:
             check = objective.check and name not in self.tested
-            self.operators[name] = {"hessian": hessian, "ggn": ggn}[name](objective, check=check)
+            make = {"hessian": hessian, "ggn": ggn}[name]
+            self.operators[name] = make(objective, check=check, engine=self.engine)
             self.tested.add(name)
         return Counted(self.operators[name])
 
@@ -87,7 +90,8 @@ class Instruments:
         H = self._operator("hessian", objective)
         gradient = objective.gradient()
         old = self.trackers["top"].basis if "top" in self.trackers else None
-        top = self.tracker("top", self.k).look(H)
+        start = gradient if self.thrifty else None
+        top = self.tracker("top", self.k).look(H, start)
         row = _eigenvalues(top) | {
             "gradient_norm": _norm(gradient),
             "gradient_share": share(gradient, top.vectors),
@@ -97,7 +101,8 @@ class Instruments:
             low = self.tracker("bottom", self.smallest).look(-1.0 * H)
             row["smallest"], row["smallest_errors"] = (-low.values).tolist(), low.residual_norms.tolist()
         if "effective" in self.measures:
-            row |= self._effective(H, top, view(optimizer, dict(objective.model.named_parameters()), objective.layout))
+            seen = view(optimizer, dict(objective.model.named_parameters()), objective.layout)
+            row |= self._effective(H, top, seen, start)
         if before is not None and before.shape == now.shape:
             row |= self._update(objective, H, top, before, now - before, row, loss, optimizer)
         if "trace" in self.measures:
@@ -106,20 +111,20 @@ class Instruments:
         products = H.num_matvecs
         if "ggn" in self.measures:
             G = self._operator("ggn", objective)
-            gauss = self.tracker("ggn", 1).look(G)
+            gauss = self.tracker("ggn", 1).look(G, start)
             row["ggn"], row["ggn_error"] = float(gauss.values[0]), float(gauss.residual_norms[0])
             row["ggn_gap"] = abs(row["sharpness"] - row["ggn"])
             products += G.num_matvecs
         return row | {"products": products}
 
-    def _effective(self, H: Operator, top: Tracked, seen: View | None) -> Row:
+    def _effective(self, H: Operator, top: Tracked, seen: View | None, start: Tensor | None) -> Row:
         if seen is None:
             return {"threshold": None, "ratio": None, "effective_sharpness": None}
         if seen.plain:
             shift = float(seen.shift)
             value, low, high = float(top.values[0]) + shift, top.low + shift, top.high + shift
         else:
-            felt = self.tracker("effective", 1).look(seen.operator(H))
+            felt = self.tracker("effective", 1).look(seen.operator(H), None if start is None else seen.scale * start)
             value, low, high = float(felt.values[0]), felt.low, felt.high
         edge = seen.threshold
         return {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..core import CurvatureError
 from ..curvature import Objective
-from .budget import FIRST, GRADIENTS, Budget, clock, fitting, rows, subsample
+from .budget import Budget, clock, fitting, rows, subsample
 from .history import Appender, History, Row, Writer, finite
 from .instruments import DEFAULT, Instruments, chosen_measures, flat
 from .phases import WINDOW, phase
@@ -22,7 +22,7 @@ from .quiet import quiet
 from .rules import unwrapped
 
 PROBE = 4  # steps whose time is measured before a budget chooses
-SEARCH = 200  # products of the first look at most
+SEARCH = 200  # products of a search for missed eigenvalues at most
 THRIFTY = 40  # the same under a budget
 
 
@@ -42,6 +42,8 @@ class Monitor:
     - writers: functions that are called with every record.
     - model: the model, where `objective` is a function that needs it in evaluation mode.
     - evaluate: measure in evaluation mode (dropout off, running statistics), whatever the model's mode.
+    - engine: how products are computed, as in `es.hessian`. The default is the one for a few products at each point, whose
+      results are bitwise the same at every run; `"difference"` is for models without second derivatives.
 
     >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
@@ -73,6 +75,7 @@ class Monitor:
         model: nn.Module | None = None,
         evaluate: bool = True,
         seed: int = 0,
+        engine: str = "reverse",
     ):
         if not isinstance(objective, Objective) and not callable(objective):
             raise CurvatureError(
@@ -87,8 +90,8 @@ class Monitor:
         self.every, self.evaluate, self.seed = every, evaluate, seed
         self.model = objective.model if isinstance(objective, Objective) else model
         self.budget = None if overhead is None else Budget(overhead)
-        search = SEARCH if overhead is None else THRIFTY
-        self.instruments = Instruments(k, smallest, chosen_measures(measures), tol, search, seed)
+        search, thrifty = (SEARCH, False) if overhead is None else (THRIFTY, True)
+        self.instruments = Instruments(k, smallest, chosen_measures(measures), tol, search, seed, engine, thrifty)
         self.history = History()
         self.steps = 0
         self.samples: int | None = None
@@ -191,12 +194,11 @@ class Monitor:
         with torch.inference_mode(False), quiet(self.model, self.evaluate):
             whole = self._current()
             self.total = rows(whole)
-            self.samples, gradient = fitting(whole, step_seconds, self.budget.overhead)
+            self.samples, self.budget.cost = fitting(whole, step_seconds, self.budget.overhead)
             if isinstance(self.objective, Objective):
                 self._measured = self._cut(whole)
         self._mark = clock(device)
         self.budget.spent += self._mark - start
-        self.budget.cost = (FIRST if "top" not in self.instruments.trackers else GRADIENTS) * gradient
         return True
 
     @property

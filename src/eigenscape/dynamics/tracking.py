@@ -21,8 +21,8 @@ class Tracked:
     """The k largest eigenpairs at one look.
 
     `values[i]` lies within `residual_norms[i]` of an eigenvalue, surely. `low <= the largest eigenvalue` is sure too; that it
-    is at most `high` holds unless a larger one has come up unseen since the last search (`searched` looks ago; that search
-    failed to see one with probability 0.001 at most).
+    is at most `high` holds unless a larger one has come up unseen since the last search (`searched` looks ago, None if there
+    was none yet; that search failed to see one with probability 0.001 at most).
     """
 
     values: Float[Tensor, "k"]
@@ -32,7 +32,7 @@ class Tracked:
     high: float
     num_matvecs: int
     converged: bool
-    searched: int
+    searched: int | None
 
 
 @dataclass
@@ -43,7 +43,8 @@ class Tracker:
     residuals join the basis one by one (at least one of them) until `|A x - t x| <= tol |A|` for the k wanted pairs: k + 2
     products while the operator changes slowly. The guard is improved at every look, so an eigenvalue that overtakes is in the
     basis before it does; once it has converged it is stirred with a random direction, so that the search never ends. The first
-    look and every `recheck`-th one look for missed eigenvalues from random directions as `es.eigsh` does.
+    look and every `recheck`-th one look for missed eigenvalues from random directions as `es.eigsh` does; a first look that is
+    given a direction to start from saves that search.
     """
 
     k: int = 1
@@ -53,14 +54,22 @@ class Tracker:
     search: int = 200
     generator: torch.Generator = field(default_factory=lambda: resolve_generator(None))
     basis: Float[Tensor, "n p"] | None = None
-    searched: int = 0
+    looks: int = 0  # since the last search, or since the first look
+    verified: bool = False
 
-    def look(self, op: Operator) -> Tracked:
-        """Measure the operator as it is now."""
+    def look(self, op: Operator, start: Float[Tensor, "n"] | None = None) -> Tracked:
+        """Measure the operator as it is now; `start` is where a first look may begin."""
         A = Counted(op)
         k = min(self.k, op.n)
-        stale = self.basis is None or self.basis.shape[0] != op.n or self.searched + 1 >= self.recheck
+        known = self.basis is not None and self.basis.shape[0] == op.n
+        if not known and start is not None and bool(start.any()):
+            self.basis, self.looks, self.verified, known = self._opening(start), -1, False, True
+        stale = not known or self.looks + 1 >= self.recheck
         return self._search(A, k) if op.n <= SMALL or stale else self._follow(A, k)
+
+    def _opening(self, start: Tensor) -> Tensor:
+        z = random_like((len(start),), self.generator, dtype=start.dtype, device=start.device)
+        return torch.stack([start / torch.linalg.vector_norm(start), z / torch.linalg.vector_norm(z)], -1)
 
     def _search(self, A: Counted, k: int) -> Tracked:
         fits = self.basis is not None and self.basis.shape[0] == A.n and A.n > SMALL
@@ -73,7 +82,7 @@ class Tracker:
             generator=self.generator,
             max_matvecs=max(self.search, wide, A.n if A.n <= SMALL else 0),
         )
-        self.basis, self.searched = found.vectors, 0
+        self.basis, self.looks, self.verified = found.vectors, 0, True
         values, norms = found.values[:k].double().cpu(), found.residual_norms[:k].double().cpu()
         top = found.top
         low = float(top.lower) if top is not None else float(values[0] - norms[0])
@@ -101,10 +110,11 @@ class Tracker:
             if new is None:
                 break
             V, W, expanded = torch.cat([V, new], -1), torch.cat([W, self._times(A, new)], -1), True
-        self.basis, self.searched = self._stirred(X, k, bool(norms[-1] <= aim)), self.searched + 1
+        self.basis, self.looks = self._stirred(X, k, bool(norms[-1] <= aim)), self.looks + 1
         values, norms = theta[:k].cpu(), norms[:k].cpu()
         low, high = float(values[0]) - noise, float(values[0] + norms[0])
-        return Tracked(values, X[:, :k], norms, low, high, A.num_matvecs, done, self.searched)
+        searched = self.looks if self.verified else None
+        return Tracked(values, X[:, :k], norms, low, high, A.num_matvecs, done, searched)
 
     @staticmethod
     def _times(A: Counted, V: Tensor) -> Tensor:
@@ -131,9 +141,10 @@ class Tracker:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next look depends on."""
-        return {"basis": self.basis, "searched": self.searched, "generator": self.generator.get_state()}
+        names = ("basis", "looks", "verified")
+        return {name: getattr(self, name) for name in names} | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
-        self.basis, self.searched = state["basis"], state["searched"]
+        self.basis, self.looks, self.verified = state["basis"], state["looks"], state["verified"]
         self.generator.set_state(state["generator"].cpu())

@@ -69,9 +69,14 @@ def _cnn(generator: torch.Generator) -> tuple[nn.Module, Callable, Tensor, Tenso
     return model, nn.CrossEntropyLoss(), x, (x.flatten(1) @ teacher).argmax(1)
 
 
+def walks(count: int, generator: torch.Generator) -> Tensor:
+    """Draw token sequences for the GPT: each token is one to three after the one before."""
+    return (torch.randint(1, 4, (count, 65), generator=generator).cumsum(1) % 256)[:, :-1]
+
+
 def _gpt(generator: torch.Generator) -> tuple[nn.Module, Callable, Tensor, Tensor]:
-    steps = torch.randint(1, 4, (8, 65), generator=generator).cumsum(1) % 256
-    return GPT(), next_token, steps[:, :-1], steps[:, :-1]
+    tokens = walks(8, generator)
+    return GPT(), next_token, tokens, tokens
 
 
 WORKLOADS: dict[str, Callable] = {"mlp": _mlp, "cnn": _cnn, "gpt": _gpt}
