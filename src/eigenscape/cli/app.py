@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core import EigenscapeError
-from . import analyze, claims, data, demo, watch
+from . import analyze, claims, data, demo, reproduce, watch
 
 app = typer.Typer(
     name="eigenscape",
@@ -24,6 +24,7 @@ app.command("demo")(demo.demo)
 app.command("analyze")(analyze.analyze)
 app.command("claims")(claims.claims)
 app.add_typer(data.app, name="data")
+app.command("reproduce")(reproduce.reproduce)
 app.command("watch")(watch.watch)
 
 

@@ -129,7 +129,11 @@ def svg(fig: Figure) -> str:
 
 def inline_svg(fig: Figure, key: str, label: str) -> str:
     """Draw for embedding in a page: ids prefixed with `key`, colours as CSS variables, a label for screen readers."""
-    text = svg(fig)
+    return embedded(svg(fig), key, label)
+
+
+def embedded(text: str, key: str, label: str) -> str:
+    """Make SVG text, as `svg` returns it, a part of a page; see `inline_svg`."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{key}-", text)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
@@ -10,6 +12,8 @@ import torch
 
 Cell = Any  # a frozen dataclass whose fields are numbers, texts, truth values, None, or tuples of these
 Row = dict[str, Any]  # flat: numbers, texts, truth values or None
+
+_REPETITION: ContextVar[int] = ContextVar("repetition", default=0)
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,26 @@ class Experiment:
     measure: Callable[[Any, torch.device], list[Row]]
     version: int = 1
 
-    def key(self, cell: Cell) -> str:
-        """Name of a cell's rows on disk: a hash of the experiment, its version and the config."""
-        return _digest([self.name, self.version, type(cell).__name__, _plain(cell)])
+    def key(self, cell: Cell, seed: int = 0) -> str:
+        """Name of a cell's rows on disk: a hash of the experiment, its version, the config and the seed of the run."""
+        return _digest([self.name, self.version, type(cell).__name__, config(cell), *_seeded(seed)])
+
+
+def config(cell: Cell) -> dict[str, Any]:
+    """Fields of a cell by name."""
+    if not is_dataclass(cell) or isinstance(cell, type):
+        raise TypeError(f"a cell is a {type(cell).__name__}; expected a frozen dataclass of numbers and texts.")
+    return asdict(cell)
+
+
+@contextmanager
+def repetition(seed: int) -> Iterator[None]:
+    """Inside, every `stream` is that of this seed's run: with seed 0 the published one, with others an independent one."""
+    token = _REPETITION.set(seed)
+    try:
+        yield
+    finally:
+        _REPETITION.reset(token)
 
 
 def stream(cell: Cell, what: str = "") -> torch.Generator:
@@ -42,13 +63,12 @@ def stream(cell: Cell, what: str = "") -> torch.Generator:
     >>> bool((a == b).all()), bool((a == c).any())
     (True, False)
     """
-    return torch.Generator().manual_seed(int(_digest([type(cell).__name__, _plain(cell), what])[:15], 16))
+    parts = [type(cell).__name__, config(cell), what, *_seeded(_REPETITION.get())]
+    return torch.Generator().manual_seed(int(_digest(parts)[:15], 16))
 
 
-def _plain(cell: Cell) -> dict[str, Any]:
-    if not is_dataclass(cell) or isinstance(cell, type):
-        raise TypeError(f"a cell is a {type(cell).__name__}; expected a frozen dataclass of numbers and texts.")
-    return asdict(cell)
+def _seeded(seed: int) -> tuple[int, ...]:
+    return (seed,) if seed else ()
 
 
 def _digest(value: Any) -> str:

@@ -11,7 +11,7 @@ from .experiment import Row
 class Rows(Sequence[Row]):
     """A table of flat rows, each with its config's fields and what was measured.
 
-    >>> rows = Rows([{"width": 10, "seed": 0, "top": 1.0}, {"width": 10, "seed": 1, "top": 3.0}, {"width": 20, "seed": 0, "top": 5.0}])
+    >>> rows = Rows([{"width": m, "seed": s, "top": t} for m, s, t in ((10, 0, 1.0), (10, 1, 3.0), (20, 0, 5.0))])
     >>> rows.where(width=10)["top"].mean()
     np.float64(2.0)
     >>> [(width, len(part)) for width, part in rows.by("width")]
@@ -31,7 +31,9 @@ class Rows(Sequence[Row]):
         """A column by its name, as an array; a row by its number. A row without the column has NaN there."""
         if isinstance(key, str):
             if not any(key in row for row in self._rows):
-                raise KeyError(f"no row has a column {key!r}; there are: {', '.join(sorted({k for r in self._rows for k in r}))}")
+                raise KeyError(
+                    f"no row has a column {key!r}; there are: {', '.join(sorted({k for r in self._rows for k in r}))}"
+                )
             return np.array([row.get(key, np.nan) for row in self._rows])
         return self._rows[key]
 

@@ -1,0 +1,1 @@
+"""The papers' figures: one package or module per paper, one set of functions per figure."""
