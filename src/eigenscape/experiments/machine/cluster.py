@@ -8,31 +8,44 @@ from uuid import uuid4
 from ...analysis.provenance import versions
 from ...core import DataError
 from .local import died
-from .tasks import Measured, Task, measure
+from .tasks import Measured, Outcome, Task, keep_to, measure
 
 PATIENCE = 60  # seconds for the scheduler to answer, and for a first worker to come
 
 
-def on_cluster(tasks: Sequence[Task], address: str, patience: float = PATIENCE) -> Measured:
+def on_cluster(tasks: Sequence[Task], address: str) -> Measured:
     """Measure on the workers of a Dask scheduler; cells come as they end.
 
-    A worker that dies loses nothing: the scheduler gives its cells to the others. A cell whose workers die again and again
-    has failed.
+    A worker that dies loses nothing: the scheduler gives its cells to the others, also those whose rows it still held. A cell
+    whose workers die again and again has failed.
     """
     from distributed import as_completed
 
-    with _connected(address, patience) as client:
+    with _connected(address, PATIENCE) as client:
         run = uuid4().hex  # so that nothing is taken from an earlier run's memory
-        asked = {client.submit(measure, task, key=f"{task.experiment.name}-{task.key}-{run}"): task for task in tasks}
-        for future in as_completed(asked):
+        asked = {client.submit(_on_worker, task, key=f"{task.experiment.name}-{task.key}-{run}"): task for task in tasks}
+        for future in as_completed(asked, loop=client.loop):
             task = asked.pop(future)
-            if future.status in ("cancelled", "lost"):
-                raise DataError(
-                    f"the cluster at {address} was lost; cells that have ended are safe: mend that, and type the same command "
-                    "again."
-                )
-            yield task, future.result() if future.status == "finished" else died(task, _first_line(future.exception()))
+            yield task, _outcome(future, task, address)
             future.release()
+
+
+def _on_worker(task: Task) -> Outcome:
+    """Measure in a worker, where several threads may do so at a time: none gives back what the others compute with."""
+    keep_to(task.threads)
+    return measure(task)
+
+
+def _outcome(future: Any, task: Task, address: str) -> Outcome:
+    """What a worker found; where it died before the rows were fetched, this waits for the next one."""
+    try:
+        return future.result()
+    except Exception as error:
+        if future.status == "error":
+            return died(task, _first_line(error))
+        raise DataError(
+            f"the cluster at {address} was lost; cells that have ended are safe: mend that, and type the same command again."
+        ) from None
 
 
 def _connected(address: str, patience: float) -> Any:

@@ -83,6 +83,12 @@ def computing_on(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def keep_to(threads: int) -> None:
+    """Let torch and the BLAS use this many threads from now on."""
+    torch.set_num_threads(threads)
+    _blas(threads)
+
+
 def _blas(threads: int) -> Any:
     try:
         from threadpoolctl import threadpool_limits
