@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core import EigenscapeError
-from . import analyze, claims, data, demo, reproduce, watch
+from . import analyze, bench, claims, data, demo, reproduce, watch
 
 app = typer.Typer(
     name="eigenscape",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("analyze")(analyze.analyze)
+app.command("bench")(bench.bench)
 app.command("claims")(claims.claims)
 app.add_typer(data.app, name="data")
 app.command("reproduce")(reproduce.reproduce)

@@ -21,7 +21,7 @@ from ...curvature import Objective, hessian
 from ...dynamics import Monitor
 from ...dynamics.budget import subsample
 from ...solvers import eigsh
-from .suite import Row, Say, Suite
+from .suite import Bars, Row, Say, Suite
 from .workloads import WORKLOADS, walks, workload
 
 OVERHEAD, EVERY, TOL = 0.1, 10, 0.02
@@ -207,5 +207,11 @@ SUITE = Suite(
         "samples; the tolerance asked for is 0.02.",
         "Predicted: the budget is kept; a tracked record needs 3 products and a gradient, some 8 gradients of its samples, a "
         "fresh one 10 to 30 products.",
+    ),
+    bars=Bars(
+        "steps",
+        "one record, in training steps (of the budgeted monitor: with all its measures)",
+        by=("way",),
+        ours=("Monitor", "es."),
     ),
 )

@@ -1,4 +1,4 @@
-"""What a benchmark is: a name, a function that measures and returns flat rows, and the columns of its table."""
+"""What a benchmark is: a name, a function that measures and returns flat rows, the columns of its table, and its bars."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,25 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Bars:
+    """What a suite's figure shows: one bar per row that has the column `length`, or its note where it has none.
+
+    - label: of the axis of lengths, with its unit.
+    - by: the columns that name a bar.
+    - panels: the columns whose values make a panel; the last of them varies from left to right.
+    - ours: how the names of our own bars begin.
+
+    A row whose `right` is False is drawn hatched and marked as wrong.
+    """
+
+    length: str = "gradients"
+    label: str = "cost, in gradients of the same loss on the same data"
+    by: Sequence[str] = ("contestant",)
+    panels: Sequence[str] = ("network",)
+    ours: tuple[str, ...] = ("eigenscape",)
+
+
+@dataclass(frozen=True)
 class Suite:
     """One benchmark of `eigenscape bench`.
 
@@ -16,6 +35,7 @@ class Suite:
       `say` takes a sentence of progress; `brief` asks for the smallest sizes, to see that everything runs.
     - columns: what its table shows of each row, in order.
     - notes: sentences under the table: the unit, what counts as right, what was predicted.
+    - bars: what its figure shows; without it there is none.
     """
 
     name: str
@@ -23,3 +43,4 @@ class Suite:
     run: Callable[[Say, bool], list[Row]]
     columns: Sequence[str]
     notes: Sequence[str] = field(default_factory=tuple)
+    bars: Bars | None = None

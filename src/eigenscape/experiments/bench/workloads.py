@@ -1,6 +1,6 @@
 """The networks that are timed: an MLP, a CNN and a small GPT, slightly trained, on data that needs no download."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -97,3 +97,21 @@ def workload(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float
     model = model.to(device, dtype).eval()
     x = x.to(device) if x.dtype == torch.long else x.to(device, dtype)
     return Objective(model, criterion, (x, y.to(device)))
+
+
+def brief_workload(name: str) -> Objective:
+    """Build the same network, the GPT smaller, on a few samples and untrained: for seeing that everything runs."""
+    whole = workload(name, training=0)
+    x, y = next(iter(whole.batches()))
+    few = {"mlp": 32, "cnn": 4, "gpt": 1}[name]
+    if name != "gpt":
+        return Objective(whole.model, whole.criterion, (x[:few], y[:few]))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return Objective(GPT(width=16, depth=1, heads=2).eval(), whole.criterion, (x[:few], y[:few]))
+
+
+def networks(brief: bool) -> Iterator[tuple[str, Objective]]:
+    """Build every network in turn; in brief two of them, small."""
+    for name in ("mlp", "gpt") if brief else WORKLOADS:
+        yield name, brief_workload(name) if brief else workload(name)
