@@ -13,7 +13,7 @@ from ..experiments.data.fetch import PACKAGES, get
 from .options import Json
 from .progress import on_stderr
 
-app = typer.Typer(help="List the real data sets, or get one.", no_args_is_help=True)
+app = typer.Typer(help="List the real data sets, or get one.", no_args_is_help=True, rich_markup_mode="markdown")
 Folder = Annotated[
     Path | None, typer.Option(help="Folder of the data; default: what EIGENSCAPE_DATA names, else the user's cache.")
 ]
