@@ -12,6 +12,7 @@ import typer.main
 
 import eigenscape as es
 from eigenscape.cli import app
+from eigenscape.curvature.engines.automatic import NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -89,3 +90,21 @@ def test_the_pages_show_the_layers_that_the_linter_checks():
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
     layers = "\n".join(contract["layers"])
     assert all(layers in (ROOT / page).read_text() for page in ("CONTRIBUTING.md", "docs/reference/index.md"))
+
+
+def test_the_page_on_choosing_has_every_engine():
+    listed = re.findall(r'^\| `"(\w+)"` \|', (DOCS / "choose.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(NAMES)
+
+
+def test_the_readme_has_the_table_that_the_script_wrote():
+    table = (ROOT / "benchmarks" / "results" / "pitfalls.md").read_text().partition("\n\n")[0]
+    assert table in (ROOT / "README.md").read_text()
+
+
+def test_every_extra_that_a_message_names_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    files = [*(ROOT / "src").rglob("*.py"), *DOCS.rglob("*.md")]
+    named = {name for f in files for names in re.findall(r"eigenscape\[([\w,]+)\]", f.read_text()) for name in names.split(",")}
+    assert named
+    assert named <= set(extras)
