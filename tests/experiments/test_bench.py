@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eigenscape.experiments.bench import clock, memory, peers, plain, products
+from eigenscape.experiments.bench import clock, density, eigenpairs, loader, memory, peers, plain, products, trace
+from eigenscape.experiments.bench.contest import Solver, Watched, contest
 from eigenscape.experiments.bench.drawing import draw
 from eigenscape.experiments.bench.plain import Problem
 from eigenscape.experiments.bench.products import Way
@@ -14,7 +15,7 @@ from eigenscape.experiments.bench.record import measure, page, read, write
 from eigenscape.experiments.bench.registry import BenchError, select, suites
 from eigenscape.experiments.bench.suite import Bars, Suite
 from eigenscape.experiments.bench.table import markdown
-from eigenscape.experiments.bench.workloads import brief_workload
+from eigenscape.experiments.bench.workloads import brief_workload, workload
 
 WORKS = {"H v": 1, "H V": 3}
 
@@ -155,3 +156,129 @@ def test_suites_find_themselves():
     for suite in suites().values():
         assert suite.bars is None or suite.bars.length in suite.columns
         assert replace(suite, bars=None).name == suite.name
+
+
+def objective_and_product(network="mlp"):
+    objective = brief_workload(network)
+    return objective, plain.exact(objective, "Hessian")
+
+
+def diagonal_problem():
+    """A stand-in whose Hessian is a known diagonal matrix."""
+    values = torch.cat([torch.linspace(1, 10, 190), torch.linspace(20, 40, 10)]).double()
+    return values, lambda V: values * V if V.ndim == 1 else values[:, None] * V
+
+
+def test_eigenpairs_are_judged_by_their_residuals_and_by_what_is_missing():
+    values, product = diagonal_problem()
+    largest = eigenpairs.truth(product, 200, 3)
+    assert torch.allclose(largest, values.flip(0)[:3])
+    eye = torch.eye(200, dtype=torch.float64)
+    top = (values[-3:], eye[:, -3:], 7)
+    assert eigenpairs.judged(product, largest, top) == {
+        "products": 7, "residual": 0.0, "value error": pytest.approx(0, abs=1e-6), "right": True,
+    }  # fmt: skip
+    wrong = {
+        "a missed eigenvalue": (values[[196, 198, 199]], eye[:, [196, 198, 199]], 7),
+        "one thrice": (values[[199, 199, 199]], eye[:, [199, 199, 199]], 7),
+        "values that are off": (values[-3:] * 1.01, eye[:, -3:], 7),
+        "vectors that are off": (values[-3:], eye[:, -3:] + 0.01, 7),
+    }
+    for what, pairs in wrong.items():
+        assert not eigenpairs.judged(product, largest, pairs)["right"], what
+
+
+def test_a_solver_with_a_wrong_operator_is_marked():
+    objective, product = objective_and_product("gpt")
+    largest = eigenpairs.truth(product, objective.layout.size, 2)
+
+    def judge(pairs):
+        return eigenpairs.judged(product, largest, pairs)
+
+    def scaled_by(factor):
+        def build(problem):
+            right = plain.kept(problem)
+            return lambda V: factor * right(V)
+
+        return lambda problem, tol: eigenpairs.by_arpack(build, problem, tol, k=2)
+
+    ways = [Solver("right", scaled_by(1.0), (0.5, 1e-3)), Solver("wrong", scaled_by(1.01), (1e-2, 1e-3), shown=1e-3)]
+    right, wrong = contest("gpt", Problem.of(objective), ways, judge, 1, print)
+    assert right["right"]
+    assert (right["setting"], right["note"]) in [(0.5, right.get("note")), (1e-3, "1 looser settings failed")]
+    assert not wrong["right"]
+    assert wrong["setting"] == 1e-3
+    assert wrong["note"] == "no setting up to 0.001 suffices"
+    assert wrong["gradients"] > 0
+
+
+def test_a_solver_that_takes_too_long_says_so():
+    objective = brief_workload("mlp")
+
+    def endless(problem, _):
+        watched = Watched(plain.kept(problem), problem.size, limit=3)
+        while True:
+            _ = watched @ torch.ones(problem.size)
+
+    (row,) = contest("mlp", Problem.of(objective), [Solver("endless", endless)], lambda answer: {"right": True}, 1, print)
+    assert row == {"network": "mlp", "contestant": "endless", "note": "did not finish within 3 products"}
+
+
+def test_densities_are_judged_by_moments_and_by_the_largest_node():
+    values, product = diagonal_problem()
+    start = torch.randn(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = (start / start.norm()).square()
+    assert density.judged(product, 40.0, density.Rule(values, weights, start, 5))["right"]
+    assert not density.judged(product, 40.0, density.Rule(1.01 * values, weights, start, 5))["right"]
+    assert not density.judged(product, 40.0, density.Rule(values[:-1], weights[:-1], start, 5))["right"]
+    assert not density.judged(product, 40.0, density.Rule(values, weights.flip(0), start, 5))["right"]
+
+
+def test_everybody_has_the_same_density():
+    pytest.importorskip("curvlinops")
+    objective, product = objective_and_product()
+    largest = float(eigenpairs.truth(product, objective.layout.size, 1)[0])
+    problem = Problem.of(objective)
+    for solver in density.solvers(True, 30, (-largest, largest)):
+        row = density.judged(product, largest, solver.solve(problem, None))
+        assert row["right"], (solver.name, row)
+        assert row["products"] == 30 or solver.name == "curvlinops"
+
+
+def test_traces_are_judged_by_their_spread_and_bias():
+    known = trace.Known(trace=100.0, sigma=30.0, count=900)
+    assert known.enough == 100
+    stream = torch.Generator().manual_seed(0)
+    noise = torch.randn(16, generator=stream).double()
+    noise = (noise - noise.mean()) / noise.std()
+    row = known.judged([(float(100 + 3 * e), 25) for e in noise])
+    assert row["error"] == pytest.approx(0.03)
+    assert row["saved"] == pytest.approx(4.0)  # 100 samples of plain Hutchinson instead of 25 products
+    assert row["right"]
+    assert not known.judged([(float(100 + 6 * e), 25) for e in noise])["right"]
+    assert not known.judged([(float(110 + 3 * e), 25) for e in noise])["right"]
+
+
+def test_a_loader_costs_what_its_batches_cost_and_has_their_hessian():
+    way = loader.ways()[0]
+
+    def only_the_first(problem):
+        first = next(iter(problem.data))
+        return plain.kept(Problem(problem.objective, problem.model, problem.criterion, [first]))
+
+    ways = [way, loader.Way("torch, of one batch only", only_the_first)]
+    rows = loader.compare(workload("cnn", training=0), ways, 3, 4, 1, print)
+    assert [row["right"] for row in rows] == [True, False]
+    assert "3 of 3" in rows[0]["engine"]
+    assert all(row["ratio"] == pytest.approx(row["gradients"] / row["alone"]) for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(suites()))
+def test_every_suite_runs_in_brief(name, tmp_path):
+    suite = suites()[name]
+    record = measure(suite, print, brief=True)
+    assert record.rows
+    assert all(set(row) - {"unit"} <= {*suite.columns, "steps", "first"} for row in record.rows)
+    assert len(write(record, suite, tmp_path)) == (2 if suite.bars is None else 4)
+    assert read(tmp_path / f"{name}.json") == record

@@ -70,9 +70,8 @@ def race(entries: Sequence[Entry], gradient: Callable[[], Any], rounds: int, per
             except Exception as error:  # whatever another library may raise
                 entry.row["note"] = failure(error)
                 running.remove(entry)
-    unit = middle(units)
     for entry in running:
-        lap = middle(entry.laps)
+        lap, unit = middle(entry.laps), middle(units)
         entry.row |= {"gradients": lap.cost / per / unit.cost, "seconds": lap.wall / per, "unit": unit.cost}
     return [entry.row for entry in entries]
 

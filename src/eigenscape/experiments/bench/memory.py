@@ -33,5 +33,9 @@ def growth(factory: Callable[..., tuple[Work, Work]], arguments: tuple[Any, ...]
 
 def beyond(factory: Callable[..., tuple[Work, Work]], *arguments: Any) -> float | None:
     """Megabytes of `growth` in a fresh process; `factory`, a module's function, makes (baseline, work) there."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    if peak() is None:
+        return None
+    context = get_context("forkserver")  # a process that has imported everything, and done nothing
+    context.set_forkserver_preload([f"{__package__}.contest"])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(growth, factory, arguments, torch.get_num_threads()).result()

@@ -189,7 +189,7 @@ def run(say: Say, brief: bool) -> list[Row]:
     rows: list[Row] = []
     for name in WORKLOADS:
         say(f"{name}: training with a monitor that keeps to {100 * OVERHEAD:g} % of the time")
-        rows.append(budgeted(name, 12 if brief else 400, brief))
+        rows.append(budgeted(name, 12 if brief else 1000, brief))
         say(f"{name}: the same eigenvalue by everybody, every {EVERY} steps")
         rows += common(name, 2 if brief else 12, brief)
     return rows
@@ -202,7 +202,7 @@ SUITE = Suite(
     columns=("network", "way", "share", "records", "steps per record", "samples", "steps", "worst error", "note"),
     notes=(
         "share: CPU time of the measurements over that of the training steps between them; steps: what a record costs, in "
-        "training steps (medians of 12 records, one every 10 steps; of the monitor with a budget, its run of 400 steps).",
+        "training steps (medians of 12 records, one every 10 steps; of the monitor with a budget, its run of 1,000 steps).",
         "worst error: largest relative distance from a computation to a residual of 1e-4, at the same weights on the same "
         "samples; the tolerance asked for is 0.02.",
         "Predicted: the budget is kept; a tracked record needs 3 products and a gradient, some 8 gradients of its samples, a "
