@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.store import atomically
+from ...core import DataError
 from ...report.style import png, svg
 from .record import Record, tally
 from .results import Result
@@ -52,9 +53,18 @@ def shown_in(folder: Path, order: Sequence[str]) -> list[Shown]:
     """Every figure that lies in a folder, in this order of ids; others, by name, after them."""
     found = {}
     for path in sorted((folder / FIGURES).rglob("*.json")):
-        record = Record.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        record = _record(path)
         found[record.id] = Shown(record, path.with_suffix(""))
     return [found[id] for id in [*(i for i in order if i in found), *(i for i in found if i not in order)]]
+
+
+def _record(path: Path) -> Record:
+    try:
+        return Record.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            f"{path} is no record of a figure; expected one that this release wrote: delete it, and draw again with --redraw."
+        ) from None
 
 
 def write_verdicts(shown: Iterable[Shown], folder: Path) -> Path:

@@ -4,20 +4,27 @@ import shutil
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.collections import Collection
+from matplotlib.lines import Line2D
 
 from ...core import DataError
 from ...report.numbers import duration
+from ...report.style import svg
 from ..ledger.pages import escape
 from .export import ROWS, export
 from .files import FIGURES, Shown, write_result
 from .page import MARK, PAPERS, anchor
-from .plan import Plan
+from .plan import PROFILES, Plan
 from .record import Method, Record, counted, tally
-from .results import results
+from .results import Result, results
 from .store import Store
 from .verdict import Agreement, Verdict
 
 LARGEST = 20_000_000  # bytes of a gallery that is to lie in a repository
+HEAVY, DENSE, DPI = 250_000, 500, 200  # characters of a picture, and marks of one of its parts, from which on it is pixels
 STAMP = "<!-- Written by `eigenscape reproduce --redraw --gallery DIR"
 WHITE = '<rect width="100%" height="100%" fill="white"/>'
 
@@ -25,13 +32,13 @@ WHITE = '<rect width="100%" height="100%" fill="white"/>'
 def write_gallery(plan: Plan, store: Store, folder: Path) -> list[Path]:
     """Write `index.md`, one page per paper, their pictures as SVG and their rows as Parquet; older ones are taken away."""
     _make_room(folder)
-    shown = [write_result(result, folder, raster=False) for result in results(plan, store)]
+    shown = [write_result(lightened(result), folder, raster=False) for result in results(plan, store)]
     for s in shown:
         s.stem.with_suffix(".json").unlink()
         if s.has_picture:
             s.stem.with_suffix(".svg").write_text(_on_white(s.svg), encoding="utf-8")
     export(plan, store, folder / ROWS, ["parquet"])
-    pages = {"index": front(shown, plan)}
+    pages = {"index": front(shown, plan, store)}
     for paper, group in groupby(shown, lambda s: s.record.paper):
         pages[paper] = page(paper, list(group))
     for name, text in pages.items():
@@ -56,6 +63,23 @@ def _make_room(folder: Path) -> None:
         stale.unlink()
 
 
+def lightened(result: Result) -> Result:
+    """The same picture, with parts of many marks as pixels where it would be large."""
+    drawing = result.drawing
+    if drawing is not None and len(svg(drawing)) > HEAVY:
+        drawing.dpi = DPI
+        for artist in (*drawing.findobj(Line2D), *drawing.findobj(Collection)):
+            artist.set_rasterized(artist.get_rasterized() or _marks(artist) > DENSE)
+    return result
+
+
+def _marks(artist: Any) -> int:
+    """Count what an artist draws: points of a line, or places and paths of a collection."""
+    if isinstance(artist, Line2D):
+        return len(artist.get_xydata())
+    return max(len(np.atleast_1d(artist.get_offsets())), sum(len(path.vertices) for path in artist.get_paths()))
+
+
 def _on_white(text: str) -> str:
     """A picture that can be read on a dark page too."""
     start = text.index("<svg")
@@ -63,7 +87,7 @@ def _on_white(text: str) -> str:
     return text[:end] + WHITE + text[end:]
 
 
-def front(shown: Sequence[Shown], plan: Plan) -> str:
+def front(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
     """Lay out the first page: what was asked, how it went, and what does not simply agree."""
     verdicts = [v for s in shown for v in s.record.verdicts]
     rows = [
@@ -81,10 +105,27 @@ numbers, and the rule is written beside it.
 
 {chr(10).join(rows)}
 
+{_costs(shown, plan, store)}
+
 ## What does not simply agree
 
 {_against(shown) or "Nothing."}
 """
+
+
+def _costs(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
+    """Cells by paper and profile, and what those of this profile have cost; a cell that figures share counts once."""
+    lines = [
+        f"| paper | figures | {' | '.join(f'cells, {p}' for p in PROFILES)} | computing, {plan.profile} |",
+        "|---|" + "---:|" * 5,
+    ]
+    papers = {paper: {s.record.id for s in group} for paper, group in groupby(shown, lambda s: s.record.paper)}
+    for name, ids in (papers | {"all": {s.record.id for s in shown}}).items():
+        figures = [figure for figure in plan.figures if figure.id in ids]
+        cells = [str(len(Plan(figures, profile, plan.seed).tasks)) for profile in PROFILES]
+        seconds = sum(kept.seconds for kept in store.kept(Plan(figures, plan.profile, plan.seed).tasks.values()).values())
+        lines.append(f"| {PAPERS.get(name, name)} | {len(figures)} | {' | '.join(cells)} | {duration(seconds)} |")
+    return "\n".join(lines)
 
 
 def _line(r: Record) -> str:

@@ -1,12 +1,15 @@
 """Cells on this machine: in this process, or in several that joblib keeps."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from ...core import DataError
 from .provenance import machine
 from .tasks import Measured, Outcome, Task, measure
+
+IDLE = 20  # seconds after which a process with nothing to do ends, also one whose run was killed
 
 
 def here(tasks: Sequence[Task]) -> Measured:
@@ -16,39 +19,41 @@ def here(tasks: Sequence[Task]) -> Measured:
 
 
 def in_processes(tasks: Sequence[Task], workers: int) -> Measured:
-    """Measure in several processes; cells come as they end.
+    """Measure in several processes; cells come as they end, and no more are on their way than there are processes.
 
     A process that dies takes its cell with it and no other one: the cells that were on their way are tried again one by one,
     and the one that kills its process again has failed.
     """
-    joblib = _joblib(workers)
-    waiting = {task.key: task for task in tasks}
+    loky, waiting = _loky(workers), deque(tasks)
     while waiting:
-        started: list[Task] = []
-        pool = joblib.Parallel(workers, return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
+        running: dict[Any, Task] = {}
         try:
-            for key, outcome in pool(joblib.delayed(_keyed)(task) for task in _noting(list(waiting.values()), started)):
-                yield waiting.pop(key), outcome
-        except joblib.externals.loky.process_executor.TerminatedWorkerError:
-            for task in [task for task in started if task.key in waiting]:
-                yield waiting.pop(task.key), _apart(joblib, task)
+            yield from _together(loky, waiting, running, workers)
+        except loky.BrokenProcessPool:
+            for task in running.values():
+                yield task, _apart(loky, task)
 
 
-def _noting(tasks: Sequence[Task], started: list[Task]) -> Iterator[Task]:
-    for task in tasks:
-        started.append(task)
-        yield task
+def _together(loky: Any, waiting: deque[Task], running: dict[Any, Task], workers: int) -> Measured:
+    pool = loky.get_reusable_executor(workers, timeout=IDLE)
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                future = pool.submit(measure, waiting[0])
+                running[future] = waiting.popleft()
+            for future in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                outcome = future.result()
+                yield running.pop(future), outcome
+    finally:
+        if running:
+            pool.shutdown(kill_workers=True)
 
 
-def _keyed(task: Task) -> tuple[str, Outcome]:
-    return task.key, measure(task)
-
-
-def _apart(joblib: Any, task: Task) -> Outcome:
+def _apart(loky: Any, task: Task) -> Outcome:
     """Measure one cell while nothing else runs, in a process of its own."""
     try:
-        return joblib.Parallel(2)([joblib.delayed(measure)(task)])[0]
-    except joblib.externals.loky.process_executor.TerminatedWorkerError:
+        return loky.get_reusable_executor(1).submit(measure, task).result()
+    except loky.BrokenProcessPool:
         return died(task, "killed by the system, for example for want of memory")
 
 
@@ -59,12 +64,13 @@ def died(task: Task, how: str) -> Outcome:
     return Outcome(None, f"the process that measured it ended: {how}", 0.0, machine(torch.device("cpu"), task.threads))
 
 
-def _joblib(workers: int) -> Any:
+def _loky(workers: int) -> Any:
+    """The processes that joblib keeps, without the tasks that it sends ahead."""
     if find_spec("joblib") is None:
         raise DataError(
             f"--workers is {workers} and joblib is not installed; expected the extra: pip install 'eigenscape[reproduce]', or "
             "--workers 1."
         )
-    import joblib
+    from joblib.externals import loky
 
-    return joblib
+    return loky

@@ -63,9 +63,9 @@ class Store:
 
     @classmethod
     @contextmanager
-    def reading(cls, folder: Path) -> Iterator[Self]:
+    def reading(cls, folder: str | Path) -> Iterator[Self]:
         """Open the store of a folder that has one."""
-        path = folder / NAME
+        path = Path(folder) / NAME
         if not path.is_file():
             raise DataError(f"{folder} holds no {NAME}; expected the folder of a run: eigenscape reproduce NAME --out {folder}")
         with _opened(path, "rw") as connection:
@@ -73,8 +73,9 @@ class Store:
 
     @classmethod
     @contextmanager
-    def writing(cls, folder: Path) -> Iterator[Self]:
+    def writing(cls, folder: str | Path) -> Iterator[Self]:
         """Open or make the store of a folder, for this process alone until it ends, however it ends."""
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder), _opened(folder / NAME, "rwc") as connection:
             yield cls(folder / NAME, connection)
