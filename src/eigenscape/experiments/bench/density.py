@@ -165,7 +165,7 @@ SUITE = Suite(
         "moments: the largest relative error of the first four moments, against products in float64 with the same vector; "
         f"top: relative distance of the largest node from the largest eigenvalue. Right: both at most {TOLERANCE:g}.",
         "MB: peak memory of a process of its own, beyond what gradients need. Lines of steps: what a density of so many steps "
-        "needs beyond one of 20 in the same process: nothing, since no vectors are kept.",
+        "needs beyond one of 20 in the same process: no more for 200 steps than for 50, since no vectors are kept.",
         "curvlinops looks for the ends of the spectrum by ARPACK unless they are given; finding them is not priced then. "
         "PyHessian calls torch.eig, which is no more: it was put back for this run.",
     ),

@@ -1,0 +1,55 @@
+"""Write the documentation's page of benchmarks from the results that are committed: computes nothing.
+
+Run `eigenscape bench all --out benchmarks/results`, then `python benchmarks/page.py`; it writes `docs/bench.md` and the figures
+`docs/img/bench-*.svg`.
+"""
+
+import shutil
+from pathlib import Path
+
+from eigenscape.experiments.bench.record import read
+from eigenscape.experiments.bench.registry import suites
+from eigenscape.experiments.bench.table import markdown
+
+HERE = Path(__file__).parent
+RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
+
+OPENING = """# Benchmarks
+
+The same work, in one run, with Eigenscape and with what one would use instead: plain PyTorch,
+[curvlinops](https://github.com/f-dangel/curvlinops),
+[hessian-eigenthings](https://github.com/noahgolmant/pytorch-hessian-eigenthings) and
+[PyHessian](https://github.com/amirgholami/PyHessian). Every cost is in **gradients**: of the same loss, on the same data, measured in
+between. Every answer is checked in float64, by code that none of the contestants use, and marked where it is wrong. The networks: an MLP
+784-256-256-10 on 2,000 samples, a CNN of 98,000 parameters on 500 images, and a GPT of 4 blocks and width 128 on 8 sequences of 64
+tokens.
+
+```sh
+pip install 'eigenscape[bench]'
+eigenscape bench --list
+eigenscape bench products --out out/bench      # rows as JSON, a table, a figure
+```
+
+What was predicted before measuring, and what did not pay, is kept in `benchmarks/NOTES.md`.
+"""
+
+
+def section(name, suite):
+    record = read(RESULTS / f"{name}.json")
+    text = f"\n## {suite.title}\n\n"
+    if (RESULTS / f"{name}.svg").is_file():
+        shutil.copyfile(RESULTS / f"{name}.svg", DOCS / "img" / f"bench-{name}.svg")
+        text += f"![{suite.title}: bars by contestant and network](img/bench-{name}.svg)\n\n"
+    notes = "".join(f"- {note}\n" for note in suite.notes)
+    return f"{text}{markdown(suite, record.rows)}\n{notes}\n*{record.about()}*\n"
+
+
+def main():
+    found = {name: suite for name, suite in suites().items() if (RESULTS / f"{name}.json").is_file()}
+    text = OPENING + "".join(section(name, suite) for name, suite in found.items())
+    (DOCS / "bench.md").write_text(text, encoding="utf-8")
+    print(f"docs/bench.md: {', '.join(found) or 'no results'}")
+
+
+if __name__ == "__main__":
+    main()
