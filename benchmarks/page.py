@@ -19,10 +19,10 @@ OPENING = """# Benchmarks
 The same work, in one run, with Eigenscape and with what one would use instead: plain PyTorch,
 [curvlinops](https://github.com/f-dangel/curvlinops),
 [hessian-eigenthings](https://github.com/noahgolmant/pytorch-hessian-eigenthings) and
-[PyHessian](https://github.com/amirgholami/PyHessian). Every cost is in **gradients**: of the same loss, on the same data, measured in
-between. Every answer is checked in float64, by code that none of the contestants use, and marked where it is wrong. The networks: an MLP
-784-256-256-10 on 2,000 samples, a CNN of 98,000 parameters on 500 images, and a GPT of 4 blocks and width 128 on 8 sequences of 64
-tokens.
+[PyHessian](https://github.com/amirgholami/PyHessian). Every cost is in **gradients**: of the same loss, on the same data,
+measured in between. Every answer is checked in float64, by code that none of the contestants use, and marked where it is wrong.
+The networks: an MLP 784-256-256-10 on 2,000 samples, a CNN of 98,000 parameters on 500 images, and a GPT of 4 blocks and
+width 128 on 8 sequences of 64 tokens.
 
 ```sh
 pip install 'eigenscape[bench]'
