@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from eigenscape.curvature import Objective, hessian
-from eigenscape.dynamics import Monitor
+from eigenscape.dynamics import Monitor, view
 from eigenscape.solvers import eigsh
 
 
@@ -60,6 +60,14 @@ def test_every_record_is_right(task):
         top, second = fresh.values.tolist()
         assert row["sharpness_low"] - slack <= top <= row["sharpness_high"] + slack, row["step"]
         assert row["eigenvalues"][1] <= second + slack, row["step"]  # Ritz values lie below, one by one
+        if row.get("effective_sharpness") is not None:
+            seen = view(optimizer, dict(model.named_parameters()), obj.layout)
+            model.eval()
+            felt = eigsh(seen.operator(hessian(obj, check=False)), k=1, tol=1e-5)
+            model.train()
+            edge, slack = float(felt.values[0]), float(felt.residual_norms[0])
+            assert row["effective_low"] - slack <= edge <= row["effective_high"] + slack, row["step"]
+            assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
         worst = max(worst, abs(row["sharpness"] / top - 1))
         products.append(row["products"])
     assert len(products) == 20

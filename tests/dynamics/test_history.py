@@ -38,6 +38,16 @@ def test_frame_and_csv(tmp_path):
     assert "<table" in h._repr_html_()
 
 
+def test_without_pandas_the_table_is_still_one(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    h = History([{"step": 1, "loss": 2.0}])
+    with pytest.raises(DataError, match="pandas is not installed; expected it for a DataFrame: pip install pandas"):
+        h.frame()
+    assert h._repr_html_() is None
+    assert h["loss"].tolist() == [2.0]
+    assert h.csv(tmp_path / "h.csv").read_text().split() == ["step,loss", "1,2.0"]
+
+
 def test_file_round_trip_holds_no_nan(tmp_path):
     append = Appender(tmp_path / "run")
     append({"step": 1, "loss": math.nan, "values": [1.0, math.inf]})

@@ -52,6 +52,27 @@ def test_csv(tmp_path):
     assert json.loads(rows[0]["eigenvalues"]) == monitor.history[0]["eigenvalues"]
 
 
+def test_csv_takes_columns_that_come_later_and_follows_a_resumed_run(tmp_path):
+    write = CsvWriter(tmp_path / "h.csv")
+    for row in ({"step": 1}, {"step": 2, "share": 0.5}, {"step": 3}):
+        write(row)
+    assert (tmp_path / "h.csv").read_text().split() == ["step,share", "1,", "2,0.5", "3,"]
+    first = trained([CsvWriter(tmp_path / "run.csv")], steps=4)
+    state = first.state_dict()
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    again = Monitor(
+        Objective(model, nn.CrossEntropyLoss(), (X, Y)),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        every=2,
+        writers=[CsvWriter(tmp_path / "run.csv")],
+    )
+    again.load_state_dict(state)
+    again.steps = 6
+    again.measure()
+    with open(tmp_path / "run.csv", newline="") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["2", "4", "6"]
+
+
 def test_tensorboard(tmp_path):
     needed("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from eigenscape.core import CurvatureError, TrainingModeError
-from eigenscape.curvature import Objective, hessian
+from eigenscape.curvature import Objective, ggn, hessian
 from eigenscape.dynamics import Monitor, read
-from eigenscape.dynamics.instruments import MEASURES
+from eigenscape.dynamics.instruments import MEASURES, critical, flat
 
 X = torch.randn(96, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(0, 4, (96,), generator=torch.Generator().manual_seed(1))
@@ -96,6 +96,62 @@ def test_training_is_bitwise_the_same_with_and_without(name):
     assert all(p.requires_grad for p in model.parameters())
 
 
+@pytest.mark.parametrize("options", [{"overhead": 5.0, "every": 1}, {"every": 2, "engine": "difference"}], ids=str)
+def test_a_budget_and_other_engines_touch_training_as_little(options):
+    model, optimizer, monitor = train("adam", True, **options)
+    other, without, _ = train("adam", False)
+    assert bits(model.state_dict()) == bits(other.state_dict())
+    assert bits(optimizer.state_dict()) == bits(without.state_dict())
+    assert len(monitor.history) > 0
+
+
+def test_records_are_the_same_inside_no_grad_and_inference_mode():
+    found = []
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        monitor, model, optimizer = plain()
+        F.cross_entropy(model(X), Y).backward()
+        optimizer.step()
+        with mode():
+            monitor.step()
+            found.append(monitor.measure()["sharpness"])
+    assert found[0] == found[1] == found[2] > 0
+
+
+def test_groups_are_told_one_by_one():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[1].parameters(), "lr": 0.5, "momentum": 0.6}]
+    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
+    obj = Objective(model, nn.MSELoss(), (torch.ones(4, 3), torch.zeros(4, 1)))
+    row = Monitor(obj, optimizer).measure()
+    assert [g["lr"] for g in row["groups"]] == [0.1, 0.5]
+    assert [g["threshold"] for g in row["groups"]] == pytest.approx([2 * 1.9 / 0.1, 2 * 1.6 / 0.5])
+    assert row["two_over_lr"] == 20
+
+
+def test_the_critical_rate_costs_fewer_than_ten_forward_passes():
+    """Counted at the model, for updates that are far too short, right, and far too long."""
+    for lr in (1e-4, 0.05, 1.0, 30.0):
+        torch.manual_seed(0)
+        calls = [0]
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+        x, y = torch.randn(20, 6).double(), torch.randn(20, 2).double()
+
+        def forward(model, inputs, calls=calls):
+            calls[0] += 1
+            return model(inputs)
+
+        obj = Objective(model, nn.MSELoss(), (x, y), forward=forward, check=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        before = flat(obj)
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        loss = float(obj.loss())
+        calls[0] = 0
+        row = critical(obj, before, flat(obj) - before, loss, lr)
+        assert calls[0] + 1 < 10  # with the pass that the loss itself took
+        assert row["critical_low"] <= (row["critical_lr"] or row["critical_high"])
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_number_of_a_record_against_dense_algebra(name):
     torch.manual_seed(0)
@@ -104,14 +160,16 @@ def test_every_number_of_a_record_against_dense_algebra(name):
     optimizer = OPTIMIZERS[name](model.parameters())
     obj = Objective(model, nn.MSELoss(), (x, y))
     monitor = Monitor(obj, optimizer, every=4, k=3, smallest=2, measures="all", tol=1e-9)
+    tops = []
     for _ in range(8):
         before = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
         optimizer.zero_grad()
         F.mse_loss(model(x), y).backward()
         optimizer.step()
         monitor.step()
+        tops.append(torch.linalg.eigh(hessian(obj) @ torch.eye(obj.layout.size).double()).eigenvectors[:, -1])
     row = monitor.history[-1]
-    H = hessian(obj) @ torch.eye(obj.layout.size).double()
+    H, G = (op(obj) @ torch.eye(obj.layout.size).double() for op in (hessian, ggn))
     values, vectors = torch.linalg.eigh((H + H.T) / 2)
     now = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     u, g = now - before, obj.gradient()
@@ -131,6 +189,8 @@ def test_every_number_of_a_record_against_dense_algebra(name):
     near("update_norm", u.norm())
     near("directional", u @ H @ u / (u @ u))
     assert abs(row["trace"] - float(H.trace())) <= 5 * row["trace_stderr"]
+    near("ggn", torch.linalg.eigvalsh((G + G.T) / 2)[-1], 1e-5)
+    assert math.cos(row["angle"]) == pytest.approx(abs(float(tops[3] @ tops[7])), abs=1e-6)
     assert row["ggn_gap"] == pytest.approx(abs(row["sharpness"] - row["ggn"]))
     assert row["two_over_lr"] == 2 / row["lr"]
     assert row["critical_passes"] <= 9
@@ -263,7 +323,7 @@ def test_writers_get_every_record_and_are_closed():
 
 
 def test_a_budget_chooses_and_tells(monkeypatch):
-    """With a clock that only training and measuring advance, the share spent is within the budget from the second record on."""
+    """With a clock that only training and measuring advance, the share spent is within the budget at every record."""
     now = [0.0]
     monkeypatch.setattr("eigenscape.dynamics.budget.time.perf_counter", lambda: now[0])
     torch.manual_seed(5)
@@ -282,7 +342,7 @@ def test_a_budget_chooses_and_tells(monkeypatch):
         optimizer.step()
         now[0] += 1.0
         row = monitor.step()
-        if row and monitor.budget.records > 1:  # the first comes at once, and is saved up for afterwards
+        if row:
             assert monitor.budget.spent <= 0.1 * monitor.trained + 0.5 * row["seconds"]
     assert len(monitor.history) > 20
     assert monitor.samples < len(big[0])

@@ -27,6 +27,7 @@ CASES = {
     "edge of stability": rows([0.95, 1.05, 0.98, 1.1, 1.02, 0.97], [6, 5, 5.2, 4, 4.1, 3]),
     "catapult": rows([2.0, 2.0, 2.0, 1.5, 0.8, 0.7], [1, 1, 2, 4, 3, 1]),
     "divergence ahead": rows([1.5, 1.6, 1.7, 1.8, 1.9, 2.0], [1, 1, 1, 1.05, 1.1, 1.2], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+    "beyond the edge": rows([1.5, 1.6, 1.7, 1.8, 1.9, 2.0], [6, 5, 4, 3, 2, 1]),
     "warming up": rows([0.1, 0.2], [2, 1]),
 }
 
@@ -34,6 +35,11 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_phases(name):
     assert phase(CASES[name]) == name
+
+
+def test_a_loss_that_still_rises_is_no_catapult():
+    """An exploding run whose sharpness dips once."""
+    assert phase(rows([2.5, 2.8, 3.4, 6.7, 260.0, 130.0], [1, 1, 2, 3, 600, 3000])) == "beyond the edge"
 
 
 def test_every_phase_is_defined_and_seen():

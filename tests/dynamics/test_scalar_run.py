@@ -2,7 +2,8 @@ r"""The measured history of the scalar linear network equals its exact map, over
 
 f(x) = <w, v> x with half squared loss. With P = |w + v|, Q = |w - v|, c = (P^2 - Q^2) / 4 and r = E[x^2] c - E[x y], gradient
 descent maps P by the factor 1 - lr r and Q by 1 + lr r; heavy ball has three-term recurrences with the same factors. The
-largest eigenvalue of the Hessian is that of [[r + s P^2 / 2, s P Q / 2], [s P Q / 2, -r + s Q^2 / 2]], s = E[x^2].
+largest eigenvalue of the Hessian is that of [[r + s P^2 / 2, s P Q / 2], [s P Q / 2, -r + s Q^2 / 2]], s = E[x^2]. The same
+numbers come from `eigenscape.theory`.
 """
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import nn
 
 from eigenscape.curvature import Objective, losses
 from eigenscape.dynamics import Monitor
+from eigenscape.theory.dynamics import gradient_descent
+from eigenscape.theory.scalar_net import ScalarNet
 
 STEPS, EVERY, WIDTH = 10_000, 50, 3
 
@@ -60,4 +63,7 @@ def test_history_equals_the_exact_map(momentum, lr):
     np.testing.assert_allclose(monitor.history["sharpness"], table[:, 1], rtol=1e-9)
     np.testing.assert_allclose(monitor.history["threshold"], 2 * (1 + momentum) / lr, rtol=1e-14)
     np.testing.assert_allclose(monitor.history["ratio"], table[:, 1] * lr / (2 * (1 + momentum)), rtol=1e-9)
+    theory = gradient_descent(ScalarNet.of(w, v, x, y), lr, STEPS, momentum=momentum, every=EVERY).net
+    np.testing.assert_allclose(monitor.history["loss"], theory.loss[1:], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(monitor.history["sharpness"], theory.sharpness[1:], rtol=1e-9)
     assert table[0, 0] > 1.001 * table[-1, 0]

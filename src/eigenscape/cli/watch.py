@@ -27,7 +27,13 @@ COLUMNS = {
     "gradient_share": "grad. in top",
     "phase": "phase",
 }
-ALARMS = {"divergence ahead": "bold red", "diverged": "bold red", "catapult": "yellow", "edge of stability": "cyan"}
+ALARMS = {
+    "divergence ahead": "bold red",
+    "diverged": "bold red",
+    "catapult": "yellow",
+    "beyond the edge": "yellow",
+    "edge of stability": "cyan",
+}
 
 
 def sparkline(values: list[float], width: int = 60, log: bool = False) -> str:

@@ -14,9 +14,9 @@ from ..curvature import Objective
 from ..curvature.nested import leading, tree_map
 from ..curvature.objective import Piece
 
-FEWEST = 256  # samples (tokens) below which a subsample is not cut
+FEWEST = 128  # samples (tokens) below which a subsample is not cut
 SPACING = 20  # steps between records that the size of the subsample aims at
-GRADIENTS = 16  # cost of a steady record, in gradients of the measured loss
+GRADIENTS = 35  # cost of a first record, in gradients of the measured loss: its test of the derivatives is a third of it
 
 
 def clock(device: torch.device | None) -> float:
@@ -28,11 +28,10 @@ def clock(device: torch.device | None) -> float:
 
 @dataclass
 class Budget:
-    """Spend at most `overhead` of the training time on measuring.
+    """Spend at most `overhead` of the training time on measuring, from the first record on.
 
-    The first record is due at once. Another is when `spent + cost <= overhead * trained`, with the `cost` of a steady record
-    guessed at first, then taken from those before; so what the first, dearer record overspends is saved up for before the
-    second.
+    A record is due when `spent + cost <= overhead * trained`, with the `cost` of a record guessed at first, then taken from
+    those before.
     """
 
     overhead: float
@@ -46,14 +45,13 @@ class Budget:
 
     def due(self, trained: float) -> bool:
         """Whether a record fits after so much training time."""
-        return self.records == 0 or self.spent + self.cost <= self.overhead * trained
+        return self.spent + self.cost <= self.overhead * trained
 
     def note(self, seconds: float) -> None:
         """Account for a record that was made; the running cost forgets half of its past with each."""
         self.spent += seconds
         self.records += 1
-        if self.records > 1:
-            self.cost = seconds if self.records == 2 else 0.5 * (self.cost + seconds)
+        self.cost = seconds if self.records == 1 else 0.5 * (self.cost + seconds)
 
 
 def subsample(objective: Objective, samples: int, generator: torch.Generator | None = None) -> Objective:
@@ -88,12 +86,12 @@ def fitting(objective: Objective, step_seconds: float, overhead: float) -> tuple
 
     All rows, or at least those of `FEWEST` samples.
 
-    The time of a gradient is measured on the fewest, the faster of two, and scaled up in proportion.
+    The time of a gradient is measured on the fewest, the fastest of three, and scaled up in proportion.
     """
     total = rows(objective)
     few = min(total, FEWEST, max(1, math.ceil(FEWEST * total / objective.num_samples)))
     part = objective if few == total else subsample(objective, few)
-    seconds = max(min(_timed(part.gradient, objective.device) for _ in range(2)), 1e-9)
+    seconds = max(min(_timed(part.gradient, objective.device) for _ in range(3)), 1e-9)
     allowed = overhead * SPACING * step_seconds
     chosen = min(total, max(few, int(few * allowed / (GRADIENTS * seconds))))
     return chosen, GRADIENTS * seconds * chosen / few

@@ -89,7 +89,7 @@ class History(Sequence[Row]):
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             for row in self.rows:
-                writer.writerow({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in row.items()})
+                writer.writerow(flattened(row))
         return Path(path)
 
     def save(self, path: str | Path) -> Path:
@@ -104,6 +104,15 @@ class History(Sequence[Row]):
     def load(cls, path: str | Path) -> "History":
         """Read what `save` wrote, or the folder of a run that is going on or over."""
         return read(path)
+
+
+def flattened(row: Mapping[str, Any]) -> Row:
+    """Write lists as JSON, so that every cell is one text.
+
+    >>> flattened({"step": 1, "eigenvalues": [2.0, 1.0]})
+    {'step': 1, 'eigenvalues': '[2.0, 1.0]'}
+    """
+    return {name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()}
 
 
 def finite(value: Any) -> Any:

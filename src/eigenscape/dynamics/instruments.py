@@ -24,6 +24,8 @@ from .tracking import Tracked, Tracker
 MEASURES = ("effective", "directional", "critical", "ggn", "trace")
 DEFAULT = ("effective", "directional", "critical")
 TRACE_PRODUCTS = 12
+MOST = 40  # products of one look of a tracker at most
+THRIFTY_PRODUCTS = 3  # the same under a budget, beyond one for each pair
 
 
 def chosen_measures(measures: str | Sequence[str]) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ class Instruments:
     search: int = 200
     seed: int = 0
     engine: str = "reverse"
-    thrifty: bool = False  # begin at the gradient instead of searching
+    thrifty: bool = False  # begin at the gradient instead of searching, and spread the work over the records
     trackers: dict[str, Tracker] = field(default_factory=dict)
     operators: dict[str, CurvatureOperator] = field(default_factory=dict)
     owner: Objective | None = None
@@ -56,7 +58,8 @@ class Instruments:
         """The tracker of one operator."""
         if name not in self.trackers:
             stream = torch.Generator().manual_seed(self.seed + len(self.trackers))
-            self.trackers[name] = Tracker(k, self.tol, search=self.search, generator=stream)
+            most = k + THRIFTY_PRODUCTS if self.thrifty else MOST
+            self.trackers[name] = Tracker(k, self.tol, most, search=self.search, generator=stream)
         return self.trackers[name]
 
     def read(self, objective: Objective, optimizer: Optimizer, before: Float[Tensor, "n"] | None) -> Row:

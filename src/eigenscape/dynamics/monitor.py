@@ -39,7 +39,7 @@ class Monitor:
       `chosen`.
     - tol: residual of the tracked pairs, relative to the sharpness.
     - run: a folder; every record is appended to its `history.jsonl` at once.
-    - writers: functions that are called with every record.
+    - writers: functions that are called with every record; one with `rewind(history)` is told what a resumed run begins with.
     - model: the model, where `objective` is a function that needs it in evaluation mode.
     - evaluate: measure in evaluation mode (dropout off, running statistics), whatever the model's mode.
     - engine: how products are computed, as in `es.hessian`. The default is the one for a few products at each point, whose
@@ -260,7 +260,7 @@ class Monitor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken; records that the run's file holds beyond that step are dropped."""
+        """Go on where `state_dict` was taken, after the model has; records that the run's file holds beyond are dropped."""
         self.steps, self.history = state["steps"], History(state["rows"])
         self.instruments.load_state_dict(state["instruments"])
         self._trained, self._mark = state["trained"], time.perf_counter()
@@ -275,5 +275,7 @@ class Monitor:
         if self.folder is not None:
             self._file = Appender(self.folder)
             self._file.rewind(self.steps)
+        for writer in self.writers:
+            getattr(writer, "rewind", lambda history: None)(self.history)
         self._fresh = False
         self._arm()

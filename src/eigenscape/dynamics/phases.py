@@ -14,14 +14,15 @@ FALL = 0.9  # fall of the sharpness against its value before the spike that make
 DRIFT = 0.03  # relative change of the sharpness over the window that counts as rising or falling
 
 PHASES = {
-    "catapult": f"the loss rose to {SPIKE:g} times its lowest value in the window while it was over the threshold, and the "
-    f"sharpness has since fallen below {FALL:g} of its largest value there",
+    "catapult": f"the loss rose to {SPIKE:g} times its lowest value in the window while it was over the threshold and has come "
+    f"down since, and the sharpness has fallen below {FALL:g} of its largest value there",
     "divergence ahead": "the sharpness is surely over the threshold at the last two records, and the gradient's part along "
     "the top eigenvectors grew from each of the last three records to the next, as did the loss over the last two",
     "edge of stability": f"the median ratio of sharpness to threshold over the window is between {EDGE[0]:g} and {EDGE[1]:g}",
-    "progressive sharpening": f"below the edge, the sharpness rose by more than {100 * DRIFT:g} % over the window, by the "
-    "median of its first and second half",
-    "flattening": f"the sharpness fell by more than {100 * DRIFT:g} % over the window, likewise",
+    "flattening": f"the sharpness fell by more than {100 * DRIFT:g} % over the window, by the median of its first "
+    "and second half",
+    "beyond the edge": f"the median ratio of sharpness to threshold is above {EDGE[1]:g}",
+    "progressive sharpening": f"the sharpness rose by more than {100 * DRIFT:g} % over the window, likewise",
     "steady": "none of the above",
     "warming up": "fewer than three records",
 }
@@ -49,13 +50,16 @@ def phase(rows: Sequence[dict[str, Any]]) -> str:
     if _diverging(rows, loss):
         return "divergence ahead"
     known = ratio[~np.isnan(ratio)]
-    if len(known) >= 3 and EDGE[0] <= np.median(known) <= EDGE[1]:
+    typical = float(np.median(known)) if len(known) >= 3 else 0.0
+    if EDGE[0] <= typical <= EDGE[1]:
         return "edge of stability"
     half = len(sharpness) // 2
     early, late = np.median(sharpness[:half]), np.median(sharpness[-half:])
-    if late > (1 + DRIFT) * early:
-        return "progressive sharpening"
-    return "flattening" if late < (1 - DRIFT) * early else "steady"
+    if late < (1 - DRIFT) * early:
+        return "flattening"
+    if typical > EDGE[1]:
+        return "beyond the edge"
+    return "progressive sharpening" if late > (1 + DRIFT) * early else "steady"
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str) -> np.ndarray:
@@ -66,7 +70,7 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> np.ndarray:
 def _catapult(loss: np.ndarray, ratio: np.ndarray, sharpness: np.ndarray) -> bool:
     peak = int(np.nanargmax(loss)) if not np.isnan(loss).all() else 0
     start = int(np.nanargmin(loss[: peak + 1])) if peak else 0
-    spiked = peak > 0 and loss[peak] > SPIKE * loss[start]
+    spiked = peak > 0 and loss[peak] > SPIKE * loss[start] and loss[-1] < loss[peak]
     return bool(spiked and np.nanmax(ratio[start : peak + 1], initial=0.0) > 1 and sharpness[-1] < FALL * np.nanmax(sharpness))
 
 

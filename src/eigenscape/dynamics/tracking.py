@@ -35,6 +35,25 @@ class Tracked:
     searched: int | None
 
 
+class Columns:
+    """Columns of length n that grow one by one, each in one piece of memory."""
+
+    def __init__(self, first: Float[Tensor, "n p"]):
+        self._rows, self._count = first.mT.contiguous(), first.shape[1]
+
+    @property
+    def all(self) -> Float[Tensor, "n p"]:
+        """View them as a matrix."""
+        return self._rows[: self._count].mT
+
+    def add(self, column: Float[Tensor, "n 1"]) -> None:
+        """Append one; room is made for half as many again where there is none."""
+        if self._count == len(self._rows):
+            self._rows = torch.cat([self._rows, torch.empty_like(self._rows[: max(2, self._count // 2)])])
+        self._rows[self._count] = column[:, 0]
+        self._count += 1
+
+
 @dataclass
 class Tracker:
     r"""Follow the k largest eigenpairs.
@@ -91,27 +110,34 @@ class Tracker:
 
     def _follow(self, A: Counted, k: int) -> Tracked:
         assert self.basis is not None
-        V = torch.linalg.qr(self.basis.to(dtype=A.dtype, device=A.device)).Q
-        W = self._times(A, V)
+        start = torch.linalg.qr(self.basis.to(dtype=A.dtype, device=A.device)).Q
+        V, W = Columns(start), Columns(self._times(A, start))
+        T = V.all.mT @ W.all
         expanded = False
         while True:
-            T = (V.mT @ W).double()
-            theta, Y = torch.linalg.eigh((T + T.mT) / 2)
-            theta, Y = theta.flip(-1)[: k + 1], Y.flip(-1)[:, : k + 1].to(V.dtype)
-            X, R = V @ Y, W @ Y - (V @ Y) * theta.to(V.dtype)
+            theta, Y = torch.linalg.eigh((T + T.mT).double() / 2)
+            theta, Y = theta.flip(-1)[: k + 1], Y.flip(-1)[:, : k + 1].to(A.dtype)
+            R = W.all @ Y[:, :k] - V.all @ (Y[:, :k] * theta[:k].to(A.dtype))
             scale = float(T.abs().max())
             noise = NOISE * torch.finfo(A.dtype).eps * scale
             norms = torch.linalg.vector_norm(R, dim=0, dtype=torch.float64) + noise
             aim = max(self.tol * scale, 2 * noise)
-            done = bool((norms[:k] <= aim).all())
+            done = bool((norms <= aim).all())
             if (done and expanded) or A.num_matvecs >= self.most:
                 break
-            new = self._fresh(V, R[:, int(norms[:k].argmax()) if not done else min(k, R.shape[1] - 1)])
+            wanted = R[:, int(norms.argmax())] if not done else W.all @ Y[:, -1] - V.all @ (Y[:, -1] * theta[-1].to(A.dtype))
+            new = self._fresh(V.all, wanted)
             if new is None:
                 break
-            V, W, expanded = torch.cat([V, new], -1), torch.cat([W, self._times(A, new)], -1), True
-        self.basis, self.looks = self._stirred(X, k, bool(norms[-1] <= aim)), self.looks + 1
-        values, norms = theta[:k].cpu(), norms[:k].cpu()
+            V.add(new)
+            W.add(self._times(A, new))
+            t = V.all.mT @ W.all[:, -1:]  # (p, 1)
+            T, expanded = torch.cat([torch.cat([T, t[:-1].mT]), t], -1), True
+        X = V.all @ Y
+        guard = W.all @ Y[:, -1] - X[:, -1] * theta[-1].to(A.dtype)
+        self.basis = self._stirred(X, k, float(torch.linalg.vector_norm(guard, dtype=torch.float64)) + noise <= aim)
+        self.looks += 1
+        values, norms = theta[:k].cpu(), norms.cpu()
         low, high = float(values[0]) - noise, float(values[0] + norms[0])
         searched = self.looks if self.verified else None
         return Tracked(values, X[:, :k], norms, low, high, A.num_matvecs, done, searched)

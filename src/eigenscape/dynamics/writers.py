@@ -1,12 +1,11 @@
 """Where records go besides the history: CSV, TensorBoard, Weights & Biases. A writer is called with each record."""
 
 import csv
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import CurvatureError
-from .history import Row
+from .history import History, Row, flattened
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -27,21 +26,26 @@ def scalars(row: dict[str, Any], prefix: str = "curvature/") -> dict[str, float]
 
 
 class CsvWriter:
-    """Append records to a CSV file; the first record fixes the columns, those that come later are left out."""
+    """Append records to a CSV file; one with a new column has the whole file written again."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.columns: list[str] | None = None
+        self.history = History()
 
     def __call__(self, row: Row) -> None:
         """Write one record."""
-        first = self.columns is None
-        self.columns = self.columns or list(row)
-        with open(self.path, "w" if first else "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, extrasaction="ignore")
-            if first:
-                writer.writeheader()
-            writer.writerow({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in row.items()})
+        known = self.history.columns
+        self.history.rows.append(row)
+        if set(row) <= set(known):
+            with open(self.path, "a", newline="", encoding="utf-8") as file:
+                csv.DictWriter(file, known).writerow(flattened(row))
+        else:
+            self.history.csv(self.path)
+
+    def rewind(self, history: History) -> None:
+        """Hold what a resumed run holds."""
+        self.history = History(history)
+        self.history.csv(self.path)
 
 
 class TensorBoardWriter:

@@ -17,6 +17,7 @@ TINTS = {
     "progressive sharpening": AMBER,
     "edge of stability": BLUE,
     "catapult": VERMILLION,
+    "beyond the edge": VERMILLION,
     "divergence ahead": PURPLE,
     "diverged": PURPLE,
     "flattening": GREEN,
