@@ -1,6 +1,7 @@
 """`eigenscape bench`: what it prints and writes, and one sentence with exit code 2 for everything that cannot be done."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,3 +78,18 @@ def test_suites_are_listed(tiny, capsys):
 def test_what_cannot_be_done_is_one_sentence(tiny, arguments, said, tmp_path, capsys):
     code, out, err = call(capsys, *arguments, "--out", tmp_path)
     assert (code, out, err) == (2, "", said)
+
+
+def test_a_suite_that_is_stopped_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
+    def run(say, brief):
+        yield from ROWS[:2]
+        raise KeyboardInterrupt
+
+    stopped = replace(registry.suites()["tiny"], run=run)
+    monkeypatch.setattr(registry, "suites", lambda: {"tiny": stopped, "never": replace(stopped, name="never")})
+    code, out, _ = call(capsys, "all", "--out", tmp_path)
+    assert code == 130
+    assert "Stopped before the end." in out
+    record = json.loads((tmp_path / "tiny.json").read_text())
+    assert (record["rows"], record["whole"]) == (ROWS[:2], False)
+    assert not (tmp_path / "never.json").exists()

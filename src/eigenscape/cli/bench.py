@@ -40,7 +40,7 @@ def bench(
 
     Costs are in gradients of the same loss on the same data, measured in between, in one run. The other tools come with
     `pip install 'eigenscape[bench]'`; one that is missing gets a row that says so. Each suite writes NAME.json, NAME.md,
-    NAME.svg and NAME.png.
+    NAME.svg and NAME.png; one that is stopped writes what it has.
 
         eigenscape bench --list
         eigenscape bench products
@@ -55,11 +55,23 @@ def bench(
     before = torch.get_num_threads()
     torch.set_num_threads(options.whole("--threads", threads))
     try:
-        records = [_one(suite, brief, folder, json_) for suite in chosen]
+        records = _each(chosen, brief, folder, json_)
     finally:
         torch.set_num_threads(before)
     if json_:
         typer.echo(json.dumps([asdict(record) for record in records], ensure_ascii=False, indent=1))
+    if not all(record.whole for record in records):
+        raise typer.Exit(130)
+
+
+def _each(chosen: list[Suite], brief: bool, folder: Path, quiet: bool) -> list[Record]:
+    """Run suites until one is stopped."""
+    records: list[Record] = []
+    for suite in chosen:
+        records.append(_one(suite, brief, folder, quiet))
+        if not records[-1].whole:
+            break
+    return records
 
 
 def _one(suite: Suite, brief: bool, folder: Path, quiet: bool) -> Record:

@@ -1,6 +1,6 @@
 """What a spectral density costs: a hundred Lanczos steps from one random vector."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -132,9 +132,8 @@ def kept_by(network: str, steps: int) -> tuple[Callable[[], Any], Callable[[], A
     return lambda: ours(problem, None, 20), lambda: ours(problem, None, steps)
 
 
-def run(say: Say, brief: bool) -> list[Row]:
+def run(say: Say, brief: bool) -> Iterator[Row]:
     """Measure every network; then our memory at different numbers of steps."""
-    rows: list[Row] = []
     steps = 40 if brief else STEPS
     for name, objective in networks(brief):
         say(f"{name}: the ends of the spectrum in float64, to judge by")
@@ -150,8 +149,7 @@ def run(say: Say, brief: bool) -> list[Row]:
             for more in (50, 100, 200):
                 growth = beyond(kept_by, name, more)
                 found.append({"network": name, "contestant": f"eigenscape, {more} steps after 20", "MB": growth})
-        rows += found
-    return rows
+        yield from found
 
 
 SUITE = Suite(

@@ -114,9 +114,8 @@ def judged(product: Product, largest: Tensor, pairs: Pairs) -> Row:
     return {"products": products, "residual": residual, "value error": missed, "right": right}
 
 
-def run(say: Say, brief: bool) -> list[Row]:
+def run(say: Say, brief: bool) -> Iterator[Row]:
     """Measure every network."""
-    rows: list[Row] = []
     k = 2 if brief else K
     for name, objective in networks(brief):
         say(f"{name}: the eigenvalues in float64, to judge by")
@@ -127,8 +126,7 @@ def run(say: Say, brief: bool) -> list[Row]:
         if not brief:
             say(f"{name}: the memory of each, in processes of their own")
             weigh(found, __name__)
-        rows += found
-    return rows
+        yield from found
 
 
 SUITE = Suite(

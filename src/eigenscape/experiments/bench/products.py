@@ -1,6 +1,6 @@
 """What one product costs: a Hessian-vector product, eight at once, and a Gauss-Newton product."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,9 +130,8 @@ def alone(network: str, matrix: str, way: str, columns: int) -> tuple[Callable[[
     return lambda: [unit() for _ in range(3)], work
 
 
-def run(say: Say, brief: bool) -> list[Row]:
+def run(say: Say, brief: bool) -> Iterator[Row]:
     """Measure every network and every kind of product."""
-    rows: list[Row] = []
     for name, objective in networks(brief):
         for matrix, works in {"Hessian": {"H v": 1, f"H V, {COLUMNS} columns": COLUMNS}, "GGN": {"G v": 1}}.items():
             say(f"{name}: {' and '.join(works)}, everybody in turn")
@@ -142,8 +141,7 @@ def run(say: Say, brief: bool) -> list[Row]:
             for row in found:
                 if not brief and "gradients" in row:
                     row["MB"] = beyond(alone, name, matrix, row["contestant"], works[row["work"]])
-            rows += [{"network": name, **row} for row in found]
-    return rows
+            yield from ({"network": name, **row} for row in found)
 
 
 SUITE = Suite(

@@ -36,12 +36,14 @@ class Record:
     started: str
     seconds: float
     brief: bool
+    whole: bool = True
 
     def about(self) -> str:
         """One sentence on where the numbers come from."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         busy = "" if self.load is None else f", load {self.load:.1f}"
         short = " Brief: sizes at which times mean nothing." if self.brief else ""
+        short += "" if self.whole else " Stopped before the end."
         return (
             f"{self.machine}, {self.threads} thread{'s' if self.threads != 1 else ''}{busy}; {versions}; "
             f"{self.started[:10]}, {self.seconds:.0f} s: `{self.command}`.{short}"
@@ -49,10 +51,18 @@ class Record:
 
 
 def measure(suite: Suite, say: Say, brief: bool = False) -> Record:
-    """Run a suite."""
+    """Run a suite; one that is stopped keeps the rows that it has."""
     start, started = time.perf_counter(), now()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    rows = [plainly(row) for row in suite.run(say, brief)]
+    rows: list[Row] = []
+    whole = True
+    try:
+        for row in suite.run(say, brief):
+            rows.append(plainly(row))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        whole = False
     return Record(
         suite.name,
         suite.title,
@@ -65,6 +75,7 @@ def measure(suite: Suite, say: Say, brief: bool = False) -> Record:
         started,
         time.perf_counter() - start,
         brief,
+        whole,
     )
 
 

@@ -1,6 +1,6 @@
 """What a benchmark is: a name, a function that measures and returns flat rows, the columns of its table, and its bars."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,8 @@ class Bars:
 class Suite:
     """One benchmark of `eigenscape bench`.
 
-    - run: (say, brief) -> rows. It interleaves the contestants, takes medians, and checks each answer beside its time;
-      `say` takes a sentence of progress; `brief` asks for the smallest sizes, to see that everything runs.
+    - run: (say, brief) -> rows, as they come. It interleaves the contestants, takes medians, and checks each answer beside its
+      time; `say` takes a sentence of progress; `brief` asks for the smallest sizes, to see that everything runs.
     - columns: what its table shows of each row, in order.
     - notes: sentences under the table: the unit, what counts as right, what was predicted.
     - bars: what its figure shows; without it there is none.
@@ -40,7 +40,7 @@ class Suite:
 
     name: str
     title: str
-    run: Callable[[Say, bool], list[Row]]
+    run: Callable[[Say, bool], Iterable[Row]]
     columns: Sequence[str]
     notes: Sequence[str] = field(default_factory=tuple)
     bars: Bars | None = None

@@ -1,6 +1,6 @@
 """What a trace costs to a relative standard error of three hundredths, as seen from one seed to the next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean, stdev
@@ -164,16 +164,14 @@ def measure(objective: Objective, ways: list[Estimator], seeds: int, count: int,
     return rows
 
 
-def run(say: Say, brief: bool) -> list[Row]:
+def run(say: Say, brief: bool) -> Iterator[Row]:
     """Measure the networks."""
-    rows: list[Row] = []
     for name in NETWORKS[:1] if brief else NETWORKS:
         objective = brief_workload(name) if brief else workload(name)
         ways = estimators(LADDER[0]) if brief else estimators()
         seeds, count, rounds = (3, 12, 1) if brief else (SEEDS, SAMPLES, ROUNDS)
         found = measure(objective, ways, seeds, count, rounds, lambda text, name=name: say(f"{name}: {text}"))
-        rows += [{"network": name, **row} for row in found]
-    return rows
+        yield from ({"network": name, **row} for row in found)
 
 
 SUITE = Suite(
