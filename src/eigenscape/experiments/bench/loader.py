@@ -39,7 +39,7 @@ def ways() -> list[Way]:
     """Everybody who multiplies by the Hessian of a loader."""
     return [
         Way("eigenscape", partial(ours, None), WARM),
-        Way(f"eigenscape, memory={SMALL:g}", partial(ours, SMALL), WARM),
+        Way(f"eigenscape, memory={SMALL / 1e6:g}e6", partial(ours, SMALL), WARM),
         Way("eigenscape, memory=0", partial(ours, 0.0), WARM),
         Way("curvlinops", peers.curvlinops_product),
         Way("hessian-eigenthings", peers.eigenthings_product),
