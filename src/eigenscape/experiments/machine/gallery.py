@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from html import escape as quoted
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def lightened(result: Result) -> Result:
 def _marks(artist: Any) -> int:
     """Count what an artist draws: points of a line, or places and paths of a collection."""
     if isinstance(artist, Line2D):
-        return len(artist.get_xydata())
+        return np.size(artist.get_xdata())
     return max(len(np.atleast_1d(artist.get_offsets())), sum(len(path.vertices) for path in artist.get_paths()))
 
 
@@ -90,11 +91,8 @@ def _on_white(text: str) -> str:
 def front(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
     """Lay out the first page: what was asked, how it went, and what does not simply agree."""
     verdicts = [v for s in shown for v in s.record.verdicts]
-    rows = [
-        "| figure | what it shows | " + " | ".join(map(str, Agreement)) + " | computing |",
-        "|---|---|" + "---:|" * (len(Agreement) + 1),
-        *(_line(s.record) for s in shown),
-    ]
+    rows = ["| figure | what it shows | verdicts | computing |", "|---|---|---|---:|", *(_line(s.record) for s in shown)]
+    marks = ", ".join(f"{MARK[agreement]} {agreement}" for agreement in Agreement)
     return f"""{_made(plan)}
 
 # Gallery: the papers' figures, measured again
@@ -103,7 +101,15 @@ def front(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
 `eigenscape reproduce NAME --profile {plan.profile}`; the rows lie beside it as Parquet. A verdict is a rule applied to
 numbers, and the rule is written beside it.
 
+{_pictures(shown)}
+
+## How it went
+
 {chr(10).join(rows)}
+
+Marks: {marks}.
+
+## What it costs
 
 {_costs(shown, plan, store)}
 
@@ -111,6 +117,26 @@ numbers, and the rule is written beside it.
 
 {_against(shown) or "Nothing."}
 """
+
+
+def _pictures(shown: Sequence[Shown]) -> str:
+    """Every picture, small, by paper; each leads to its verdicts."""
+    parts = []
+    for paper, group in groupby(shown, lambda s: s.record.paper):
+        links = "\n".join(_thumbnail(s) for s in group if s.has_picture)
+        parts.append(f"## {PAPERS.get(paper, paper)}\n\n{links}")
+    return "\n\n".join(parts)
+
+
+def _thumbnail(shown: Shown) -> str:
+    r = shown.record
+    picture = f'<img src="{FIGURES}/{r.id}.svg" alt="{_label(r)}" width="375" loading="lazy">'
+    return f"[{picture}]({r.paper}.md#{anchor(r)})"
+
+
+def _label(record: Record) -> str:
+    """A title where brackets and quotes have a meaning of their own."""
+    return quoted(record.title).replace("[", "(").replace("]", ")")
 
 
 def _costs(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
@@ -129,9 +155,8 @@ def _costs(shown: Sequence[Shown], plan: Plan, store: Store) -> str:
 
 
 def _line(r: Record) -> str:
-    found = tally(r.verdicts)
-    counts = " | ".join(str(found.get(agreement, "")) for agreement in Agreement)
-    return f"| [{escape(r.id)}]({r.paper}.md#{anchor(r)}) | {escape(r.title)} | {counts} | {duration(r.seconds)} |"
+    marks = " ".join(f"{MARK[agreement]} {count}" for agreement, count in tally(r.verdicts).items())
+    return f"| [{escape(r.id)}]({r.paper}.md#{anchor(r)}) | {escape(r.title)} | {marks} | {duration(r.seconds)} |"
 
 
 def _against(shown: Sequence[Shown]) -> str:
@@ -162,7 +187,7 @@ def _figure(shown: Shown) -> str:
         f'<a id="{anchor(r)}"></a>\n\n## {escape(r.title)}',
         f"`{r.id}`, {escape(r.source)}",
         escape(r.problem),
-        f"![{escape(r.title).replace('[', '(').replace(']', ')')}]({FIGURES}/{r.id}.svg)" if shown.has_picture else "",
+        f"![{_label(r)}]({FIGURES}/{r.id}.svg)" if shown.has_picture else "",
         escape(r.reading),
         _table(r.verdicts) if r.verdicts else "",
         "\n".join(_method(m) for m in r.methods),
