@@ -61,7 +61,12 @@ def draw(rows: Rows) -> Drawing:
     lines = left.contour(depth, norm, depth * norm ** (2 - 2 / depth), levels, cmap="viridis", vmin=-2, vmax=18)
     left.clabel(lines, fmt=lambda value: f"{value:g}", fontsize=8)
     left.scatter(rows["depth"], rows["norm"], c=rows["measured"], s=14, cmap="viridis", vmin=-2, vmax=18, zorder=3)
-    left.set(xlabel="depth L", ylabel="spectral norm of the labels, |Y| / √n", title="Sharpness: eq. 14 and measured")
+    left.set(
+        xlabel="depth L",
+        ylabel="spectral norm of the labels, |Y| / √n",
+        title="Sharpness: eq. 14 and measured",
+        xlim=(0.8, 10.2),
+    )
     for p, shade in zip(PROPORTIONS, np.linspace(0.25, 1, len(PROPORTIONS))):
         at = np.linspace(1, 10, 100)
         right.plot(at, at * p ** (1 - 1 / at), color=INK, alpha=shade)

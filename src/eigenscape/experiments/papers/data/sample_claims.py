@@ -16,6 +16,7 @@ def claims(rows: Rows) -> list[Verdict]:
     changes = {name: spread_of(part) for name, part in rows.by("images")}
     said = "; ".join(f"{LOOKS[name][0]} {low:.3g} to {high:.3g}" for name, (low, high) in changes.items())
     exact = within(rows, "sharpness", "from_data", 0.01)
+    off = np.abs(rows["sharpness"] / rows["from_data"] - 1)
     return [
         verdict(
             "the sharpness of the balanced solution does not depend on the number of samples",
@@ -37,7 +38,9 @@ def claims(rows: Rows) -> list[Verdict]:
             paper="-",
             ours=f"trained over L s2 (|Y^T X| / (n s2))^(2 - 2/L): {between(spread(rows, 'sharpness', 'from_data'))}",
             holds=exact,
-            partly=float(np.median(np.abs(rows["sharpness"] / rows["from_data"] - 1))) < 0.01,
+            partly=float(np.median(off)) < 0.01,
+            why=f"{int((off > 0.01).sum())} of {len(rows)} runs end more than 1 % off: where inputs tell little of the labels, "
+            "descent is slow and has not arrived",
         ),
     ]
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from ....report.numbers import number
 from ....report.style import BLUE, INK, VERMILLION, canvas, log_axis, styled
 from ....theory import balanced_minimum, balanced_white, sample_balanced_weights, whiten
+from ....theory.balanced import RANK_TOL
 from ...ledger.oracle import normal
 from ...machine import Experiment, Figure, Row, Rows, Verdict, stream
 from ..judging import EXACT, verdict
@@ -16,6 +17,7 @@ from .dense import chain_eigenvalues
 
 SCALE = 3.0  # sigma_x of App. C
 LEVELS = (0.0, 0.5)
+NEAR = 1e-8  # rounding of small singular values, raised to the power 2 / L
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def measure(cell: Solution, device: torch.device) -> list[Row]:
     Y = X @ torch.linalg.multi_dot(maps[::-1]).T + cell.noise * normal(generator, n, d)
     minimum = balanced_minimum(X, Y, cell.depth, width=d, generator=generator)
     dense = chain_eigenvalues(minimum.weights, X, Y, device).flip(0)
-    seen = (torch.linalg.svdvals(Y) / (n**0.5 * SCALE)).pow(1 / cell.depth)
+    seen = torch.linalg.svdvals(Y) / (n**0.5 * SCALE)
+    seen = torch.where(seen > RANK_TOL * seen[0], seen, 0.0).pow(1 / cell.depth)
     printed = balanced_white(seen, cell.depth, inputs=d, outputs=d, width=d, s2=SCALE**2)
     ours = minimum.spectrum.expand().flip(0)
     count = int((dense > 1e-10 * dense[0]).sum())
@@ -54,7 +57,7 @@ def measure(cell: Solution, device: torch.device) -> list[Row]:
     return [common | {"rank": i, "measured": a, "labels": b, "data": c} for i, (a, b, c) in enumerate(zip(*columns))]
 
 
-EXPERIMENT = Experiment("data/spectrum", cells, measure)
+EXPERIMENT = Experiment("data/spectrum", cells, measure, version=2)
 
 
 @styled
@@ -91,8 +94,8 @@ def claims(rows: Rows) -> list[Verdict]:
             paper="exact",
             ours=f"{number(clean['labels'], 2)} of the largest eigenvalue off at a loss of zero, {number(noisy['labels'], 2)} "
             "with noise in the labels",
-            holds=max(clean["labels"], noisy["labels"]) < EXACT,
-            partly=clean["labels"] < EXACT,
+            holds=max(clean["labels"], noisy["labels"]) < NEAR,
+            partly=clean["labels"] < NEAR,
             why=f"dense Hessians of {parameters:,} parameters by automatic differentiation; with noise labels are no linear "
             "functions of the inputs",
         ),
