@@ -55,6 +55,7 @@ PAPERS = {
     "data": "The spectrum and the data",
     "spectral-view": "The spectral view",
     "beyond": "Beyond the papers",
+    "along-the-run": "What training does to curvature",
 }
 
 
