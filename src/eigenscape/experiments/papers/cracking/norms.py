@@ -19,6 +19,7 @@ SCHEMES = ("sp", "mup", "ntp")
 START, END = "start", "end"
 GROUP = 20  # members trained together: their weights stay in the cache
 FEW = 50  # members measured together: so many Krylov spaces fit into memory
+FEWEST = 4  # networks that must be left for a correlation
 DENSE = 450  # parameters up to which one member's sharpness is checked against automatic differentiation
 
 
@@ -96,6 +97,8 @@ def measure(cell: Nets, device: torch.device) -> list[Row]:
     fine = ~torch.cat([run.diverged for run in runs])
     after = nets.replace([torch.cat(stack).double() for stack in zip(*(run.ensemble.weights for run in runs))])
     rows, told = [], _story(cell, runs)
+    if int(fine.sum()) < FEWEST:
+        return [told]
     for when, them in ((START, nets), (END, after)):
         them = them.select(fine)
         top = sharpest(them, X, Y, stream(cell, f"lanczos {when}"))
@@ -138,13 +141,14 @@ def _story(cell: Nets, runs: list[Run]) -> Row:
     """How the training went."""
     taken, losses = (torch.cat([getattr(run, name) for run in runs]) for name in ("taken", "losses"))
     fine = torch.cat([~run.diverged for run in runs])
+    left = bool(fine.any())
     return {
         "kind": "training",
         "diverged": int((~fine).sum()),
         "steps_taken": float(taken.double().mean()),
-        "finished": float((taken < cell.steps)[fine].double().mean()),
-        "loss_start": float(losses[fine, 0].mean()) / cell.inputs,
-        "loss_end": float(losses[fine, -1].mean()) / cell.inputs,
+        "finished": float((taken < cell.steps)[fine].double().mean()) if left else 0.0,
+        "loss_start": float(losses[:, 0].mean()) / cell.inputs,
+        "loss_end": float(losses[fine, -1].mean()) / cell.inputs if left else float("inf"),
     }
 
 
