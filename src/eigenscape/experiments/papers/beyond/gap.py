@@ -117,12 +117,19 @@ def depth_below(rows: Rows) -> np.ndarray:
     return -rows["bottom"] / rows["bound"]
 
 
+def in_training(rows: Rows) -> Rows:
+    """Records at which the bound of most networks stands above rounding: later ones are ratios of rounding errors."""
+    records = rows.where(lambda r: "step" in r).by("net", "step")
+    kept = [part for _, part in records if np.median(part["bound"] / part["top"]) > 1e-9]
+    return Rows([row for part in kept for row in part])
+
+
 @styled
 def draw(rows: Rows) -> Drawing:
     """Tightness of both bounds against the scale of the weights, and along training."""
     fig = canvas(10.4, 3.9)
     axes = fig.subplots(1, 3, sharey=True)
-    scaled, trained = rows.where(lambda r: "scale" in r), rows.where(lambda r: "step" in r)
+    scaled, trained = rows.where(lambda r: "scale" in r), in_training(rows)
     for ax, what in ((axes[0], tightness), (axes[1], depth_below)):
         for net, part in scaled.by("net"):
             _band(ax, part, "scale", what, net)
@@ -152,7 +159,7 @@ def _band(ax: Axes, rows: Rows, x: str, what: Callable[[Rows], np.ndarray], net:
 
 def claims(rows: Rows) -> list[Verdict]:
     """That the bounds hold, and where they are attained."""
-    scaled, trained = rows.where(lambda r: "scale" in r), rows.where(lambda r: "step" in r)
+    scaled, trained = rows.where(lambda r: "scale" in r), in_training(rows)
     size = np.maximum(rows["bound"], 1e-12 * np.abs(rows["top"]))
     slack = 1e-9 * np.abs(rows["top"])
     broken = int(((np.abs(rows["top"] - rows["ggn"]) > size + slack) | (-rows["bottom"] > size + slack)).sum())
@@ -160,7 +167,7 @@ def claims(rows: Rows) -> list[Verdict]:
     small, usual = (tightness(both.where(scale=s)) for s in (min(SCALES), 1.0))
     twins = tightness(scaled.where(lambda r: r["net"] == TWIN and r["scale"] >= 1))
     linear, relu = (depth_below(scaled.where(net=net)) for net in (LINEAR, RELU))
-    ends = {net: np.median(tightness(part.where(step=int(part["steps"][0])))) for net, part in trained.by("net")}
+    ends = {net: np.median(tightness(part.where(step=int(part["step"].max())))) for net, part in trained.by("net")}
     starts = {net: np.median(tightness(part.where(step=0))) for net, part in trained.by("net")}
     return [
         verdict(
@@ -194,7 +201,7 @@ def claims(rows: Rows) -> list[Verdict]:
             "in training the gap vanishes faster than its bound",
             "ours",
             paper="-",
-            ours="median share of the bound at start and end: "
+            ours="median share of the bound at the start and at the last record above rounding: "
             + ", ".join(f"{LOOKS[net][2]} {starts[net]:.2g} and {ends[net]:.2g}" for net in ends),
             holds=all(ends[net] < starts[net] for net in ends),
             why="where Gauss-Newton dominates, its leading direction feels residuals to second order only",
