@@ -25,7 +25,7 @@ def _panel(ax: Axes, rows: Rows) -> None:
             ax.text(
                 j,
                 i,
-                f"{r:.2f}".replace("-", "−"),
+                f"{round(r, 2) + 0.0:.2f}".replace("-", "−"),
                 ha="center",
                 va="center",
                 fontsize=8,

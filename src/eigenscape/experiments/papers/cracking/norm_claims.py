@@ -10,6 +10,7 @@ from .norms import END, START
 SCHEMES = {"sp": "SP", "mup": "μP", "ntp": "NTP"}
 WHEN = {START: "at initialisation", END: "after training"}
 SMALL = 5  # the text's "small D" ends here, for us
+ALIKE = 50  # from here on the entries of both matrices have the same size, up to a factor of two, under SP and μP
 
 
 def strongest(rows: Rows, norm: str, source: str, paper: str) -> list[Verdict]:
@@ -45,9 +46,9 @@ def median_of(rows: Rows) -> float:
     return float(np.median(rows["pearson"])) if len(rows) else float("nan")
 
 
-def driving(rows: Rows, small: bool) -> dict[str, tuple[float, float]]:
-    """Median correlations of the spectral norms of both matrices, by parametrisation, for small D or beyond."""
-    part = rows.where(lambda row: (row["inputs"] <= SMALL) == small, kind="single", norm="spectral")
+def driving(rows: Rows, least: int, most: float = float("inf")) -> dict[str, tuple[float, float]]:
+    """Median correlations of the spectral norms of both matrices, by parametrisation, for a range of D."""
+    part = rows.where(lambda row: least <= row["inputs"] <= most, kind="single", norm="spectral")
     first, second = part.where(matrix=1), part.where(matrix=2)
     return {s: (median_of(first.where(weights=s)), median_of(second.where(weights=s))) for s in SCHEMES}
 
@@ -59,44 +60,42 @@ def told(found: dict[str, tuple[float, float]]) -> str:
 
 def _driver_before(rows: Rows) -> Verdict:
     start = rows.where(when=START, of="sharpness")
-    small, large = driving(start, True), driving(start, False)
+    small, large = driving(start, 1, SMALL), driving(start, ALIKE)
     first = all(small[s][0] > 0.5 > abs(small[s][1]) for s in ("sp", "mup") if small[s][0] == small[s][0])
     rest = max((abs(r) for pair in large.values() for r in pair if r == r), default=0.0)
     return verdict(
         "before training the matrix with the larger entries drives the sharpness",
         "[cracking] App. D.3.3",
         paper="W₁ for SP and μP at small D; where both are alike, neither correlates strongly",
-        ours=f"medians of W₁ and W₂ for D up to 5: {told(small)}; beyond: {told(large) or 'not measured'}",
+        ours=f"medians of W₁ and W₂ for D up to {SMALL}: {told(small)}; from {ALIKE} on: {told(large) or 'not measured'}",
         holds=first and rest < 0.5,
         partly=first,
-        why="strongly: over 0.5; the text does not say where small D ends",
+        why="strongly: over 0.5; the text does not say where small D ends, and from where on the matrices are alike",
     )
 
 
 def _driver_after(rows: Rows) -> Verdict:
     end = rows.where(when=END, of="sharpness")
-    small, large = driving(end, True), driving(end, False)
+    small, large = driving(end, 1, SMALL), driving(end, ALIKE)
     everywhere = [found[s] for found in (small, large) for s in ("sp", "mup") if found[s][0] == found[s][0]]
     second = [b > a for a, b in everywhere]
     return verdict(
         "after training the second matrix drives the sharpness under SP and μP",
         "[cracking] App. D.3.3",
         paper="the second for SP, and also for μP, though the text sets the two apart",
-        ours=f"medians of W₁ and W₂ for D up to 5: {told(small)}; beyond: {told(large) or 'not measured'}",
+        ours=f"medians of W₁ and W₂ for D up to {SMALL}: {told(small)}; from {ALIKE} on: {told(large) or 'not measured'}",
         holds=all(second),
         partly=any(second),
         why="the first matrix begins with larger entries, and gradient flow keeps W₁W₁ᵀ − W₂ᵀW₂: it stays the larger one "
-        "wherever it was",
+        "where it was",
     )
 
 
 def claims_fig4(rows: Rows) -> list[Verdict]:
     """SP and μP."""
     part = rows.where(of="sharpness")
-    lead = {
-        when: float(np.median(rows.where(lambda r: r["inputs"] > 1, kind="best", norm="spectral", when=when)["lead"]))
-        for when in WHEN
-    }
+    wide = part.where(lambda row: row["inputs"] > 1, kind="best", norm="spectral")
+    lead = {when: float(np.median(wide.where(when=when)["lead"])) for when in WHEN}
     return [
         *strongest(part, "spectral", "[cracking] Sec. 4.2, Fig. 4", "sharpness correlates most with the squared spectral norm"),
         verdict(
@@ -168,7 +167,7 @@ def claims_fig14(rows: Rows) -> list[Verdict]:
 def claims_fig15(rows: Rows) -> list[Verdict]:
     """Alignments against norms, where neither matrix is larger."""
     start = rows.where(when=START, of="sharpness")
-    large = start.where(lambda row: row["inputs"] > SMALL or row["weights"] == "ntp")
+    large = start.where(lambda row: row["inputs"] >= ALIKE or row["weights"] == "ntp")
     found = []
     for s, name in SCHEMES.items():
         part = large.where(weights=s)
@@ -185,7 +184,7 @@ def claims_fig15(rows: Rows) -> list[Verdict]:
             ours=f"medians of spectral alignment and best spectral norm: {words}",
             holds=bool(wins) and all(wins),
             partly=any(wins),
-            why="NTP at all D, SP and μP at D > 5, before training; the text gives no numbers",
+            why=f"NTP at all D, SP and μP from D = {ALIKE} on, before training; the text gives no numbers",
         ),
         *trained_well(rows),
     ]
