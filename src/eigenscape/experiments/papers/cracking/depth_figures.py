@@ -13,9 +13,8 @@ from .norm_claims import SCHEMES, WHEN
 from .norms import EXPERIMENT
 
 
-def _panel(ax: Axes, rows: Rows) -> None:
+def _panel(ax: Axes, rows: Rows, depths: list[int]) -> None:
     """Depth downwards, number of the matrix to the right, the correlation as colour and number."""
-    depths = sorted(set(rows["depth"]))
     table = np.full((len(depths), max(depths)), np.nan)
     for row in rows:
         table[depths.index(row["depth"]), row["matrix"] - 1] = row["pearson"]
@@ -47,7 +46,7 @@ def _draw(kind: str, norm: str) -> Callable[[Rows], Drawing]:
         axes = fig.subplots(2, len(schemes), sharex=True, sharey=True, squeeze=False)
         for line, (when, words) in zip(axes, WHEN.items()):
             for ax, scheme in zip(line, schemes):
-                _panel(ax, found.where(weights=scheme, when=when))
+                _panel(ax, found.where(weights=scheme, when=when), sorted(set(found["depth"])))
                 ax.set_title(f"{SCHEMES[scheme]}, {words}")
             line[0].set_ylabel("depth B")
         label = "b of the product without W_b" if kind == "product" else "b of the matrix W_b"

@@ -27,7 +27,7 @@ def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     ax.minorticks_off()
 
 
-def _panel(ax: Axes, rows: Rows) -> None:
+def _panel(ax: Axes, rows: Rows, sizes: Sequence[int]) -> None:
     """One line per norm and matrix, two standard errors shaded."""
     for norm, colour in COLOURS.items():
         for matrix, part in rows.where(norm=norm).by("matrix"):
@@ -39,7 +39,7 @@ def _panel(ax: Axes, rows: Rows) -> None:
             ax.fill_between(D, (r - e).clip(-1), (r + e).clip(max=1), color=colour, alpha=0.12, linewidth=0)
     ax.axhline(0, color=INK, linewidth=0.6)
     ax.set_ylim(-1.05, 1.05)
-    size_axis(ax, sorted(set(rows["inputs"])))
+    size_axis(ax, sizes)
 
 
 def _draw(of: str, kind: str) -> Callable[[Rows], Drawing]:
@@ -52,7 +52,7 @@ def _draw(of: str, kind: str) -> Callable[[Rows], Drawing]:
         axes = np.atleast_2d(fig.subplots(len(schemes), 2, sharex=True, sharey=True))
         for line, scheme in zip(axes, schemes):
             for ax, (when, words) in zip(line, WHEN.items()):
-                _panel(ax, rows.where(weights=scheme, when=when))
+                _panel(ax, rows.where(weights=scheme, when=when), sorted(set(rows["inputs"])))
                 ax.set_title(f"{SCHEMES[scheme]}, {words}")
             line[0].set_ylabel(f"correlation with the {of}")
         for ax in axes[-1]:
