@@ -45,7 +45,7 @@ def cost(task, most):
         told = answer.read()
     _, status = os.waitpid(child, 0)
     if not told and os.waitstatus_to_exitcode(status) not in (-signal.SIGXCPU, -signal.SIGKILL):
-        raise SystemExit(f"{task.experiment.name} failed at {task.cell}")
+        raise SystemExit(f"{task.experiment.name} failed at {task.cell}; does it need data? See: eigenscape data")
     return (float(told), True) if told else (float(most), False)
 
 
