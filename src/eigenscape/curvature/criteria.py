@@ -168,9 +168,7 @@ class CrossEntropy(OutputLoss):
     def unrows(self, rows, like):
         """Put rows back where the logits were; positions without a target get zero."""
         if self.shift:
-            out = torch.zeros_like(like)
-            out[:, :-1] = rows.reshape(like.shape[0], like.shape[1] - 1, like.shape[2])
-            return out
+            return F.pad(rows.reshape(like.shape[0], like.shape[1] - 1, like.shape[2]), (0, 0, 0, 1))
         if like.ndim > 2:
             return rows.reshape(like.shape[0], *like.shape[2:], like.shape[1]).movedim(-1, 1)
         return rows.reshape(like.shape)

@@ -37,14 +37,15 @@ def simplify(graph: fx.Graph, constants: dict[str, Tensor], *, fold: bool = True
     _drop_identities(graph, fixed)
     _merge_equal(graph, fixed)
     _sweep(graph)
+    program = Constants(graph, constants, set(graph.nodes) - _untouched(graph))
+    elementwise.zeros(program)
     if fold:
-        _fuse(Constants(graph, constants, set(graph.nodes) - _untouched(graph)))
-        _sweep(graph)
+        _fuse(program)
+    _sweep(graph)
 
 
 def _fuse(program: Constants) -> None:
     """Fewer operations and passes over memory."""
-    elementwise.zeros(program)
     elementwise.scalings(program)
     _accumulate(program)
     elementwise.sums(program)
@@ -62,7 +63,7 @@ def _copies(graph: fx.Graph) -> None:
             continue
         source = copy.args[1]
         alike = copy.args[0] is node and len(copy.args) == 2 and isinstance(source, fx.Node) and _alike(node, source)
-        if not alike or copy.users or any(_mutates(user) for user in (*users, *source.users) if user is not copy):
+        if not alike or copy.users or any(mutates(user) for user in (*users, *source.users) if user is not copy):
             continue
         graph.erase_node(copy)
         node.replace_all_uses_with(source)
@@ -77,7 +78,7 @@ def _functional(graph: fx.Graph) -> None:
             continue
         x = node.args[0]
         earlier = [user for user in x.users if user is not node and position.get(user, len(position)) < position[node]]
-        if earlier or x.op != "call_function" or _shares_storage(x):
+        if earlier or x.op != "call_function" or shares_storage(x):
             continue
         with graph.inserting_after(node):
             fresh = graph.call_function(FUNCTIONAL[node.target], node.args, node.kwargs)
@@ -93,13 +94,14 @@ def _untouched(graph: fx.Graph) -> set[fx.Node]:
     roots: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
         first = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        roots[node] = roots[first] if first is not None and _shares_storage(node) else node
-    written = {roots[x] for node in graph.nodes if _mutates(node) for x in node.all_input_nodes}
+        roots[node] = roots[first] if first is not None and shares_storage(node) else node
+    written = {roots[x] for node in graph.nodes if mutates(node) for x in node.all_input_nodes}
     clean = {node for node in graph.nodes if roots[node] not in written}
-    return {node for node in clean if not _mutates(node) and clean.issuperset(node.all_input_nodes)}
+    return {node for node in clean if not mutates(node) and clean.issuperset(node.all_input_nodes)}
 
 
-def _shares_storage(node: fx.Node) -> bool:
+def shares_storage(node: fx.Node) -> bool:
+    """Whether an operation's result may lie in the memory of its first argument."""
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and (
         schema is None or "view" in schema.name or any(r.alias_info is not None for r in schema.returns)
@@ -117,6 +119,11 @@ def _merge_constants(graph: fx.Graph) -> None:
 
 def _drop_identities(graph: fx.Graph, fixed: set[fx.Node]) -> None:
     """Views, expansions and casts that change nothing."""
+    for node in [n for n in graph.nodes if n.target is aten.copy.default and n in fixed]:
+        source = node.args[1]
+        if len(node.args) == 2 and _alike(source, node) and source.meta["dtype"] == node.meta["dtype"]:
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
     same: dict[object, Callable[[fx.Node, fx.Node], bool]] = {
         aten.expand.default: _alike,
         aten.view.default: _alike,
@@ -182,7 +189,7 @@ def _accepts(node: fx.Node, x: fx.Node, product: fx.Node) -> bool:
 def _sweep(graph: fx.Graph) -> None:
     """Remove what does not contribute to the output; operations that write are kept."""
     used: set[fx.Node] = set()
-    stack = [n for n in graph.nodes if n.op == "output" or _mutates(n)]
+    stack = [n for n in graph.nodes if n.op == "output" or mutates(n)]
     while stack:
         node = stack.pop()
         if node not in used:
@@ -193,6 +200,7 @@ def _sweep(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _mutates(node: fx.Node) -> bool:
+def mutates(node: fx.Node) -> bool:
+    """Whether an operation writes into a tensor it was given."""
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and schema is not None and schema.is_mutable

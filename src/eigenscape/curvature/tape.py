@@ -2,7 +2,7 @@
 
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,11 +12,26 @@ from torch.utils._pytree import tree_iter, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..core import CurvatureError
-from .peephole import simplify
+from .peephole import mutates, simplify
+from .recompute import Recipe, storage, superfluous
 
 Named = dict[str, Tensor]
 TOLERANCE = 1e-2  # of a recorded result, which the program must reproduce: rounding passes, a wrong value does not
+SOURCES = 2  # large tensors that a constant may be computed from again: chains of sums through all layers end here
 LARGE = 2**16  # constants with fewer numbers are kept as they are
+VIEWS = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
+CHEAP = {  # beside elementwise operations: a pass or two over one tensor, to a compiler
+    getattr(getattr(torch.ops.aten, name), overload)
+    for name, overload in (
+        ("_log_softmax", "default"),
+        ("_softmax", "default"),
+        ("constant_pad_nd", "default"),
+        ("nll_loss_backward", "default"),
+        ("scatter", "value"),
+        ("slice_backward", "default"),
+        ("zeros_like", "default"),
+    )
+}
 SHAPE_QUESTIONS = {torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default}
 
 
@@ -37,6 +52,20 @@ class Tape:
     def __len__(self) -> int:
         """Count the operations."""
         return sum(node.op == "call_function" for node in self.program.graph.nodes)
+
+    @property
+    def writes(self) -> bool:
+        """Whether an operation writes into a tensor that another may see."""
+        return any(mutates(node) for node in self.program.graph.nodes)
+
+    def batched(self) -> Callable[..., tuple[Tensor, ...]]:
+        """The program on tensors with one more leading axis."""
+        graph, moved = fx.Graph(), dict[fx.Node, fx.Node]()
+        for node in self.program.graph.nodes:
+            moved[node] = graph.node_copy(node, moved.__getitem__)
+            if node.target in VIEWS:  # with the axis in front, a view may be none
+                moved[node].target = torch.ops.aten.reshape.default
+        return torch.func.vmap(fx.GraphModule(self.program, graph))
 
     @property
     def nbytes(self) -> int:
@@ -65,6 +94,25 @@ def record(function: Callable[[Named], Named], example: Named, *, frugal: bool =
     return tape
 
 
+def without_writes(tape: Tape, example: Named) -> Tape:
+    """The same program with no operation that writes into a tensor, for compilers; the program itself where torch cannot."""
+    if not tape.writes:
+        return tape
+    graph, moved, constants = fx.Graph(), dict[fx.Node, fx.Node](), list[Tensor]()
+    for node in tape.program.graph.nodes:
+        if node.op == "get_attr":  # a clone of a constant may be written to: torch wants to know of it
+            with graph.inserting_before(next(iter(graph.nodes))):
+                moved[node] = graph.placeholder(f"constant{len(constants)}")
+            constants.insert(0, getattr(tape.program, str(node.target)))
+        else:
+            moved[node] = graph.node_copy(node, moved.__getitem__)
+    program = torch.func.functionalize(fx.GraphModule(torch.nn.Module(), graph))
+    try:
+        return record(lambda v: dict(zip(tape.outputs, program(*constants, *(v[n] for n in tape.names)))), example, frugal=True)
+    except (RuntimeError, NotImplementedError, NotRecordable):
+        return tape
+
+
 def _verify(tape: Tape, example: Named, results: Named) -> None:
     found = tape(example)
     for name, expected in results.items():
@@ -80,7 +128,7 @@ class _Recorder(TorchDispatchMode):
 
     Tensors that depend on an argument are `live`. A constant that is written to with live numbers becomes live with all its
     views: its storage is entered in `dirty`, as a flat copy that views are cut from. In a frugal recording, `recipes` are the
-    constants that the program computes again: elementwise functions of at most one large constant.
+    constants that the program may compute again: elementwise functions of others; `origins` are those of what was captured.
     """
 
     def __init__(self, frugal: bool):
@@ -90,12 +138,13 @@ class _Recorder(TorchDispatchMode):
         self.live, self.known, self.recipes = (WeakTensorKeyDictionary() for _ in range(3))
         self.dirty: dict[int, fx.Node] = {}
         self.captured: dict[int, list[str]] = {}
+        self.origins: dict[str, Recipe] = {}
         self.arguments: set[int] = set()
 
     def argument(self, example: Tensor) -> Tensor:
         """A tensor to call the function with."""
         self._enter(example, self.graph.placeholder(f"v{len(self.arguments)}"))
-        self.arguments.add(_storage(example))
+        self.arguments.add(storage(example))
         return example
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -121,6 +170,8 @@ class _Recorder(TorchDispatchMode):
     def finish(self, results: list[Tensor]) -> fx.GraphModule:
         """The program, without what does not contribute to the results."""
         self.graph.output(tuple(self._node(t) for t in results))
+        if self.frugal:
+            self._forget()
         simplify(self.graph, self.constants, fold=not self.frugal)
         root = torch.nn.Module()
         for name in sorted({str(node.target) for node in self.graph.nodes if node.op == "get_attr"}):
@@ -128,55 +179,95 @@ class _Recorder(TorchDispatchMode):
         return fx.GraphModule(root, self.graph)
 
     def _depends(self, t: Tensor) -> bool:
-        return t in self.live or (bool(self.dirty) and _storage(t) in self.dirty)
+        return t in self.live or (bool(self.dirty) and storage(t) in self.dirty)
 
     def _node(self, t: Tensor) -> fx.Node:
         if t in self.live:
             return self.live[t]
-        if self.dirty and _storage(t) in self.dirty:
-            view = (self.dirty[_storage(t)], list(t.shape), list(t.stride()), t.storage_offset())
+        if self.dirty and storage(t) in self.dirty:
+            view = (self.dirty[storage(t)], list(t.shape), list(t.stride()), t.storage_offset())
             self.live[t] = self.graph.call_function(torch.ops.aten.as_strided.default, view)
             return self.live[t]
-        if t in self.recipes:
-            func, args, kwargs, _ = self.recipes[t]
-            return self.graph.call_function(func, *tree_map_only(Tensor, self._node, (args, kwargs)))
+        if t in self.recipes and self.recipes[t].light:
+            return self._again(self.recipes[t], self._node, _meta(t))
         return self._constant(t)
+
+    def _again(self, recipe: Recipe, node: Callable[[Tensor], fx.Node], meta: dict[str, Any]) -> fx.Node:
+        again = self.graph.call_function(recipe.function, *tree_map_only(Tensor, node, (recipe.args, recipe.kwargs)))
+        again.meta = meta
+        return again
+
+    def _forget(self) -> None:
+        """Compute constants again from others where that leaves fewer to keep."""
+        sources = {storage(x): x for x in self._leaves(self.origins.values())}
+        names, kept = superfluous(self.constants, self.origins, sources)
+        for old in [n for n in self.graph.nodes if n.op == "get_attr" and n.target in names]:
+            made: dict[int, fx.Node] = {}
+
+            def node(t: Tensor, made: dict[int, fx.Node] = made) -> fx.Node:
+                if id(t) not in made:
+                    again = t in self.recipes and not (t in self.known and storage(t) in kept)
+                    made[id(t)] = self._again(self.recipes[t], node, _meta(t)) if again else self._constant(t)
+                return made[id(t)]
+
+            with self.graph.inserting_before(old):
+                fresh = self._again(self.origins[str(old.target)], node, old.meta)
+            old.replace_all_uses_with(fresh)
+            self.graph.erase_node(old)
+
+    def _leaves(self, recipes: Iterable[Recipe]) -> Iterator[Tensor]:
+        """What recipes go back to in the end."""
+        seen: set[int] = set()
+        stack = [t for recipe in recipes for t in recipe.tensors()]
+        while stack:
+            t = stack.pop()
+            if id(t) in seen:
+                continue
+            seen.add(id(t))
+            if t in self.recipes:
+                stack += self.recipes[t].tensors()
+            else:
+                yield t
 
     def _constant(self, t: Tensor) -> fx.Node:
         if t not in self.known:
             name = f"c{len(self.constants)}"
             self.constants[name], self.known[t] = t.detach(), name
-            self.captured.setdefault(_storage(t), []).append(name)
+            if t in self.recipes:
+                self.origins[name] = self.recipes[t]
+            self.captured.setdefault(storage(t), []).append(name)
         node = self.graph.get_attr(self.known[t])
         node.meta = _meta(t)
         return node
 
     def _remember(self, func: Any, args: tuple, kwargs: dict, inputs: list[Tensor], out: Tensor) -> None:
-        """Keep the recipe of a cheap constant in place of its value."""
+        """Note how a cheap constant came about; one that goes back to a single large one is not kept at all."""
         large: set[int] = set()
         for t in inputs:
-            large |= self.recipes[t][3] if t in self.recipes else {_storage(t)} if 2 * t.numel() >= out.numel() else set()
+            large |= self.recipes[t].sources if t in self.recipes else {storage(t)} if 2 * t.numel() >= out.numel() else set()
         derived = any(t in self.recipes for t in inputs)
-        if len(large) <= 1 and out.numel() >= LARGE and (derived or not _view(func)):
-            self.recipes[out] = (func, args, kwargs, large)
+        if out.numel() >= LARGE and (derived or not _view(func)) and len(large) <= SOURCES:
+            self.recipes[out] = Recipe(func, args, kwargs, frozenset(large), len(large) <= 1)
 
     def _protect(self, t: Tensor) -> None:
         """Before a tensor is written: what was captured of it keeps its value, and recipes that show it are dropped."""
-        storage = _storage(t)
-        for name in self.captured.pop(storage, []):
+        written = storage(t)
+        for name in self.captured.pop(written, []):
             self.constants[name] = self.constants[name].clone()
         if t in self.known:
             del self.known[t]
-        for other in [r for r in self.recipes if any(_storage(x) == storage for x in (r, *_tensors(self.recipes[r])))]:
+        for other in [r for r in self.recipes if any(storage(x) == written for x in (r, *self.recipes[r].tensors()))]:
             del self.recipes[other]
+        for name in [n for n in self.origins if any(storage(x) == written for x in self.origins[n].tensors())]:
+            del self.origins[name]
 
     def _open(self, t: Tensor) -> None:
         """Make a tensor that is about to be written one that each run of the program makes afresh."""
-        if _storage(t) in self.arguments:
+        if storage(t) in self.arguments:
             raise NotRecordable("the computation writes into its argument; expected a pure function: engine='reverse'.")
         if not self._depends(t):
             whole = torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage())  # type: ignore[call-overload]
-            self.dirty[_storage(t)] = self.graph.call_function(torch.ops.aten.clone.default, (self._constant(whole.clone()),))
+            self.dirty[storage(t)] = self.graph.call_function(torch.ops.aten.clone.default, (self._constant(whole.clone()),))
 
     def _note(self, out: Any, node: fx.Node, written: list[Tensor]) -> None:
         if any(not isinstance(x, Tensor) and x is not None for x in tree_iter(out)):
@@ -199,7 +290,7 @@ def _meta(t: Tensor) -> dict[str, Any]:
 
 
 def _cheap(func: Any) -> bool:
-    return torch.Tag.pointwise in func.tags
+    return torch.Tag.pointwise in func.tags or func in CHEAP
 
 
 def _view(func: Any) -> bool:
@@ -208,10 +299,6 @@ def _view(func: Any) -> bool:
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [t for t in tree_iter(tree) if isinstance(t, Tensor)]
-
-
-def _storage(t: Tensor) -> int:
-    return t.untyped_storage()._cdata
 
 
 def _written(func: Any, args: tuple, kwargs: dict) -> list[Tensor]:

@@ -2,15 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core import CurvatureError
 from ..objective import Objective
-from ..tape import TOLERANCE
+from .compiled import Compiler
 from .difference import Difference
 from .engine import Engine, Matrix
 from .moments import Moments, applies
@@ -108,28 +106,6 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-class Compiled:
-    """A function compiled at its first call, or run as it is where compilation fails, with a note."""
-
-    def __init__(self, function: Callable[..., Any]):
-        self.function, self.note, self.trusted = function, "", False
-        self._compiled = torch.compile(function, dynamic=False)
-
-    def __call__(self, v: Tensor) -> tuple[Tensor, ...]:
-        """Run the compiled function; the first time, compare."""
-        if self.trusted:
-            return self._compiled(v)
-        plain = self.function(v)
-        if not self.note:
-            try:
-                gap = float((self._compiled(v)[0] - plain[0]).double().norm())
-                self.trusted = gap <= TOLERANCE * float(plain[0].double().norm())
-                self.note = "" if self.trusted else "the compiled program differs, so it is not used"
-            except Exception as error:  # whatever a compiler and its back end may raise
-                self.note = f"compilation failed: {type(error).__name__}"
-        return plain
-
-
 def make_engine(name: str, objective: Objective, matrix: Matrix, reverse: Reverse, memory: float | None) -> Engine:
     """Engine of that name."""
     if name == "auto":
@@ -141,7 +117,7 @@ def make_engine(name: str, objective: Objective, matrix: Matrix, reverse: Revers
     if name == "recorded":
         return Recorded(objective, matrix, memory)
     if name == "compiled":
-        return Recorded(objective, matrix, memory, transform=Compiled)
+        return Recorded(objective, matrix, memory, transform=Compiler())
     if name == "difference":
         return Difference(objective, matrix)
     if name == "moments":

@@ -1,6 +1,6 @@
 """Forward over reverse, recorded: only what depends on the vector is computed again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ...core import random_like
 from ..objective import Objective, Piece
-from ..tape import Tape, record
-from .engine import Engine, Matrix
+from ..tape import Tape, record, without_writes
+from .engine import Engine, Matrix, Named
 from .kept import Kept
 from .point import Leaves, Point
 from .running import run
@@ -49,20 +49,21 @@ class Recorded(Engine):
     def matmat(self, V):
         """Multiply column by column, or in chunks of columns where a GPU does that faster."""
         if self.programs.whole:  # nothing is differentiated: no conditions to set up
-            return self._matmat(V)
-        return run(self.objective, lambda: self._matmat(V))
+            return self._matmat(self.programs.held, V)
+        return run(self.objective, lambda: self._matmat(self.programs, V))
 
     def release(self) -> None:
         """Free the programs; the next product records them again."""
         self.programs.release()
 
     @torch.no_grad()
-    def _matmat(self, V: Tensor) -> Tensor:
+    def _matmat(self, programs: Iterable[Any], V: Tensor) -> Tensor:
         rows = V.mT.contiguous()
-        total = torch.zeros_like(rows)
-        for program in self.programs:
-            total += self._rows(program, rows)
-        return total.mT
+        total: Tensor | None = None
+        for program in programs:
+            out = self._rows(program, rows)
+            total = out if total is None else total.add_(out)
+        return torch.zeros_like(rows).mT if total is None else total.mT
 
     def _rows(self, program: Any, rows: Tensor) -> Tensor:
         if len(rows) > 1 and self.batched is not False and isinstance(program, Program):
@@ -75,11 +76,14 @@ class Recorded(Engine):
         return torch.stack([program(row) for row in rows])
 
     def _record(self, objective: Objective, leaves: Leaves, piece: Piece) -> "Program":
-        flat = self._afresh(objective, leaves, piece)
         stream = torch.Generator().manual_seed(0)
         example = random_like((self.layout.size,), stream, dtype=objective.dtype, device=objective.device)
-        tape = record(lambda v: {"Av": flat(v["v"])}, {"v": example}, frugal=self.transform is not None)
-        return Program(tape, self.transform)
+
+        def function(v: Named) -> Named:
+            return {"Av": self._afresh(objective, leaves, piece)(v["v"])}
+
+        tape = record(function, {"v": example}, frugal=self.transform is not None)
+        return Program(without_writes(tape, {"v": example}) if self.transform else tape, self.transform)
 
     def _afresh(self, objective: Objective, leaves: Leaves, piece: Piece) -> Callable[[Tensor], Tensor]:
         linear = self.matrix.linear(objective, {n: p.detach() for n, p in leaves.items()}, piece)
@@ -90,11 +94,9 @@ class Program:
     """A recorded product with one micro-batch's matrix."""
 
     def __init__(self, tape: Tape, transform: Callable[[Any], Any] | None):
-        self.nbytes = tape.nbytes
+        self.nbytes, self.tape, self.transform = tape.nbytes, tape, transform
         self.run = transform(tape.program) if transform else tape.program
-        self._batch = torch.func.vmap(tape.program)
-        if transform:
-            self._batch = transform(self._batch)
+        self._together: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = {}
 
     def __call__(self, v: Tensor) -> Tensor:
         """Multiply one vector."""
@@ -102,4 +104,14 @@ class Program:
 
     def batched(self, rows: Tensor) -> Tensor:
         """Multiply several vectors, the rows, at once."""
-        return self._batch(rows)[0]
+        if len(rows) not in self._together:
+            self._together[len(rows)] = self._several(rows)
+        return self._together[len(rows)](rows)[0]
+
+    def _several(self, rows: Tensor) -> Callable[[Tensor], tuple[Tensor, ...]]:
+        """Return the program for so many vectors; to be compiled, it is recorded itself."""
+        program = self.tape.batched()
+        if self.transform is None:
+            return program
+        tape = record(lambda v: {"Av": program(v["v"])[0]}, {"v": rows}, frugal=True)
+        return self.transform(without_writes(tape, {"v": rows}).program)

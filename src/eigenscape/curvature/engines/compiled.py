@@ -1,0 +1,53 @@
+"""Recorded programs compiled: each distinct segment once, for all its repeats and all micro-batches."""
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ..segments import segmented
+from ..tape import TOLERANCE
+
+
+class Compiler:
+    """Compiles programs, and remembers what it has compiled."""
+
+    def __init__(self):
+        self.known: dict[str, Callable[..., Any]] = {}
+        with contextlib.suppress(ImportError):  # its processes start up while programs are recorded
+            importlib.import_module("torch._inductor.async_compile")
+
+    def __call__(self, program: fx.GraphModule) -> "Compiled":
+        """Compile at the first call."""
+        on_gpu = any(b.is_cuda for b in program.buffers())
+        return Compiled(program, segmented(program, compile_segment, self.known, align=on_gpu))
+
+
+def compile_segment(segment: fx.GraphModule) -> Callable[..., Any]:
+    """Compile one segment, for the shapes it is called with."""
+    return torch.compile(segment, dynamic=False)
+
+
+class Compiled:
+    """A compiled program, or the program as it is where compilation fails, with a note."""
+
+    def __init__(self, program: Callable[..., Any], compiled: Callable[..., Any]):
+        self.program, self.compiled = program, compiled
+        self.note, self.trusted = "", False
+
+    def __call__(self, v: Tensor) -> tuple[Tensor, ...]:
+        """Run the compiled program; the first time, compare."""
+        if self.trusted:
+            return self.compiled(v)
+        plain = self.program(v)
+        if not self.note:
+            try:
+                gap = float((self.compiled(v)[0] - plain[0]).double().norm())
+                self.trusted = gap <= TOLERANCE * float(plain[0].double().norm())
+                self.note = "" if self.trusted else "the compiled program differs, so it is not used"
+            except Exception as error:  # whatever a compiler and its back end may raise
+                self.note = f"compilation failed: {type(error).__name__}"
+        return plain

@@ -1,0 +1,218 @@
+"""A straight-line program cut at its matrix products: what lies between them is compiled once for all its repeats."""
+
+import operator
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from .peephole import mutates, shares_storage
+from .plan import LARGE, Plan, output, size
+from .products import PRODUCTS, accumulate, excess, join, wide_accumulate, wide_product
+
+aten = torch.ops.aten
+VIEWS = (aten.view.default, aten._unsafe_view.default, aten.alias.default, aten.detach.default)
+MULTIPLIED = (*PRODUCTS, accumulate)
+Compiler = Callable[[fx.GraphModule], Callable[..., Any]]
+
+
+def segmented(
+    program: fx.GraphModule,
+    compiler: Compiler,
+    known: dict[str, Callable[..., Any]] | None = None,
+    *,
+    align: bool = False,
+) -> Callable[..., Any]:
+    """Return the same function with all that lies between its matrix products in calls of compiled segments.
+
+    Equal segments share one function: of a network with twelve equal blocks, one is compiled. `known` holds the functions of
+    the programs before, and takes those of this one. With `align`, the rows of large results begin at aligned addresses. A
+    program that writes into its tensors is compiled as a whole.
+
+    >>> def f(a, b):
+    ...     return (((a @ b).exp() + 1) @ b).exp() + 1
+    >>> seen = []
+    >>> g = segmented(torch.fx.experimental.proxy_tensor.make_fx(f)(torch.eye(2), torch.eye(2)), lambda m: seen.append(m) or m)
+    >>> torch.equal(g(torch.eye(2), torch.eye(2)), f(torch.eye(2), torch.eye(2))), len(seen)
+    (True, 1)
+    """
+    if any(mutates(node) for node in program.graph.nodes):
+        return compiler(program)
+    graph, moved = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in program.graph.nodes:
+        moved[node] = graph.node_copy(node, moved.__getitem__)
+    join(graph)
+    return _Writer(program, Plan(graph), compiler, {} if known is None else known, align).write()
+
+
+class _Writer:
+    """Writes the program of calls."""
+
+    def __init__(
+        self, constants: fx.GraphModule, plan: Plan, compiler: Compiler, known: dict[str, Callable[..., Any]], align: bool
+    ):
+        self.constants, self.plan, self.compiler, self.known, self.align = constants, plan, compiler, known, align
+        self.graph, self.root = fx.Graph(), torch.nn.Module()
+        self.env: dict[fx.Node, fx.Node] = {}
+        self.wide: dict[fx.Node, fx.Node] = {}  # results with room at the ends of their axes
+        self.names: dict[str, str] = {}
+
+    def write(self) -> fx.GraphModule:
+        """All levels, one after the other."""
+        for node in self.plan.order:
+            if node.op == "placeholder":
+                self.env[node] = self.graph.placeholder(str(node.target))
+        heavy: dict[int, list[fx.Node]] = defaultdict(list)
+        for node in self.plan.heavy:
+            heavy[self.plan.level[node]].append(node)
+        for level in range(max([*heavy, *self.plan.groups, 0]) + 1):
+            for group in self.plan.groups.get(level, []):
+                self._call(group)
+            for node in heavy[level]:
+                self._copy(node)
+        self.graph.output(fx.map_arg(output(self.plan.order).args[0], self._copy))
+        return fx.GraphModule(self.root, self.graph)
+
+    def _copy(self, node: fx.Node) -> fx.Node:
+        if node not in self.env:
+            if node.op == "get_attr":
+                self.root.register_buffer(str(node.target), getattr(self.constants, str(node.target)))
+            for x in node.all_input_nodes:
+                self._copy(x)
+            if not self._multiply(node):
+                self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
+        return self.env[node]
+
+    def _multiply(self, node: fx.Node) -> bool:
+        """Write a large matrix product of unaligned sizes as one of aligned sizes."""
+        if node.target not in MULTIPLIED or not self.align or node.meta.get("dtype") != torch.float32:
+            return False
+        operands: Any = node.args
+        *first, a, b = operands
+        if "shape" not in a.meta or "shape" not in b.meta or (first and first[0] not in self.wide):
+            return False
+        (m, k), n = a.meta["shape"][-2:], b.meta["shape"][-1]
+        if not any(map(excess, (m, k, n))) or max(map(size, (a, b, node))) < LARGE or not self._rows_stay(node):
+            return False
+        function = wide_accumulate if first else wide_product
+        added_to = [self.wide[x] for x in first]
+        self._narrow(node, self.graph.call_function(function, (*added_to, self._operand(a), self._operand(b), m, k, n)))
+        return True
+
+    def _narrow(self, node: fx.Node, wide: fx.Node) -> None:
+        """Enter a result with room at the ends of its axes, and what of it was asked for."""
+        self.wide[node] = narrow = wide
+        for axis in (-2, -1) if node.target in MULTIPLIED else (-1,):
+            length = node.meta["shape"][axis]
+            if excess(length):
+                narrow = self.graph.call_function(aten.slice.Tensor, (narrow, axis, 0, length))
+        self.env[node] = narrow
+
+    def _operand(self, x: fx.Node) -> fx.Node:
+        """An operand with the room that its origin has, where only changes of shape and a transposition lie between."""
+        turned, origin = False, x
+        while origin not in self.wide and (origin.target in VIEWS or _turns(origin)):
+            turned ^= _turns(origin)
+            origin = origin.all_input_nodes[0]
+        shape = list(x.meta["shape"])
+        axis = -2 if turned else -1
+        if origin not in self.wide or origin.target in MULTIPLIED or shape[axis] != origin.meta["shape"][-1]:
+            return self._copy(x)
+        shape[axis] += excess(shape[axis])
+        if turned:
+            shape[-2:] = shape[:-3:-1]
+        flat = self.graph.call_function(aten.view.default, (self.wide[origin], shape))
+        return self.graph.call_function(aten.transpose.int, (flat, -2, -1)) if turned else flat
+
+    def _gets_room(self, node: fx.Node) -> bool:
+        """Whether rows of a segment's result get room at their ends: where it will be multiplied."""
+        shape = node.meta.get("shape", ())
+        if not self.align or size(node) < LARGE or not excess(shape[-1]) or node.meta.get("dtype") != torch.float32:
+            return False
+        return self._rows_stay(node) and any(r.target in MULTIPLIED for r in self.plan.readers(node))
+
+    def _rows_stay(self, node: fx.Node) -> bool:
+        """Whether no view of a result takes its rows for adjacent."""
+        views = list(node.users)
+        while views:
+            x = views.pop()
+            if x.op == "output" or (x.target is accumulate and x.args[0] is node and not self._rows_stay(x)):
+                return False
+            if self.plan.floats(x) and shares_storage(x):
+                if x.target in VIEWS and x.meta.get("shape", (0,))[-1] not in node.meta["shape"][-2:]:
+                    return False
+                views += x.users
+        return True
+
+    def _call(self, group: list[fx.Node]) -> None:
+        members = set(group)
+        results = [n for n in group if any(r not in members for r in self.plan.readers(n))]
+        segment, inputs, key = self._segment(group, members, results)
+        if key not in self.known:
+            self.known[key] = self.compiler(segment)
+        if key not in self.names:
+            self.names[key] = f"segment{len(self.names)}"
+            self.root.add_module(self.names[key], Segment(self.known[key]))
+        call = self.graph.call_module(self.names[key], tuple(self._copy(x) for x in inputs))
+        for i, node in enumerate(results):
+            self.env[node] = self.graph.call_function(operator.getitem, (call, i))
+            if self._gets_room(node):
+                self._narrow(node, self.env[node])
+
+    def _segment(self, group: list[fx.Node], members: set[fx.Node], results: list[fx.Node]) -> tuple[Any, list[fx.Node], str]:
+        """The group as a function of what it reads, and a text that equal functions have in common."""
+        graph, inside, inputs, lines = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node](), list[str]()
+
+        def put(x: fx.Node) -> fx.Node:
+            if x in inside:
+                return inside[x]
+            if x in members or self.plan.floats(x):
+                for y in x.all_input_nodes:
+                    put(y)
+                inside[x] = graph.node_copy(x, inside.__getitem__)
+                inside[x].name = f"x{len(inside)}"
+                lines.append(f"{inside[x].name} = {x.target} {inside[x].args} {sorted(inside[x].kwargs.items())}")
+            else:
+                inside[x] = graph.placeholder(f"x{len(inside) + 1}")
+                inside[x].name = str(inside[x].target)
+                inputs.append(x)
+                lines.append(f"{inside[x].name}: {[str(x.meta.get(k)) for k in ('shape', 'strides', 'dtype')]}")
+            return inside[x]
+
+        for node in group:
+            put(node)
+        lines.append(f"return {[inside[n].name for n in results]}")
+        for n in results:
+            if self._gets_room(n):
+                inside[n] = graph.call_function(aten.constant_pad_nd.default, (inside[n], [0, excess(n.meta["shape"][-1])]))
+                lines.append(f"result {results.index(n)} gets room")
+        graph.output(tuple(inside[n] for n in results))
+        ordered = fx.Graph()  # arguments first
+        moved: dict[fx.Node, fx.Node] = {}
+        for first in (True, False):
+            for node in graph.nodes:
+                if (node.op == "placeholder") == first:
+                    moved[node] = ordered.node_copy(node, moved.__getitem__)
+        return fx.GraphModule(torch.nn.Module(), ordered), inputs, "\n".join(lines)
+
+
+class Segment(torch.nn.Module):
+    """A compiled function, in a form that a program can call."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.call = [function]  # in a list, so that it is not taken for a part of this module
+
+    def forward(self, *args: Any) -> Any:
+        """Call it."""
+        return self.call[0](*args)
+
+
+def _turns(node: fx.Node) -> bool:
+    """Whether an operation exchanges the last two axes."""
+    if node.target is aten.transpose.int:
+        axes, count = node.args[1:], len(node.meta.get("shape", ()))
+        return sorted(int(str(a)) % max(count, 1) for a in axes) == [count - 2, count - 1]
+    return node.target is aten.t.default
