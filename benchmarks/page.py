@@ -25,10 +25,22 @@ The networks: an MLP 784-256-256-10 on 2,000 samples, a CNN of 98,000 parameters
 width 128 on 8 sequences of 64 tokens.
 
 ```sh
-pip install 'eigenscape[bench]'
-eigenscape bench --list
-eigenscape bench products --out out/bench      # rows as JSON, a table, a figure
+python -m venv .venv-bench
+.venv-bench/bin/pip install -c constraints.txt '.[bench]'
+.venv-bench/bin/eigenscape bench --list
+.venv-bench/bin/eigenscape bench products --out out/bench      # rows as JSON, a table, a figure
 ```
+
+The other tools get an environment of their own because curvlinops brings BackPACK, and BackPACK brings torchvision. No suite
+uses it, but it has to be built for the very PyTorch beside it: PyPI's build fails beside a CPU build of PyTorch from elsewhere
+(`operator torchvision::nms does not exist`), and so then do `import lightning` and the `Trainer` of transformers. For a CPU
+build, install both from its index before the others:
+
+```sh
+.venv-bench/bin/pip install --index-url https://download.pytorch.org/whl/cpu torch==2.13.0 torchvision==0.28.0
+```
+
+Without the extra the suites run too: each tool that is missing gets a row that says so.
 
 What was predicted before measuring, and what did not pay, is kept in `benchmarks/NOTES.md`.
 """

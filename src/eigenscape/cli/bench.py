@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +14,7 @@ from ..experiments.bench.record import Record, measure, write
 from ..experiments.bench.registry import select, suites
 from ..experiments.bench.suite import Suite
 from ..experiments.bench.table import filled, marked
+from ..experiments.machine.tasks import computing_on
 from . import options
 from .progress import on_stderr
 from .verdicts import on_stdout
@@ -39,8 +39,8 @@ def bench(
     """Time the same work for us and for the tools that people use instead, and check every answer.
 
     Costs are in gradients of the same loss on the same data, measured in between, in one run. The other tools come with
-    `pip install 'eigenscape[bench]'`; one that is missing gets a row that says so. Each suite writes NAME.json, NAME.md,
-    NAME.svg and NAME.png; one that is stopped writes what it has.
+    `pip install 'eigenscape[bench]'`, best into an environment of its own, as they bring torchvision; one that is missing
+    gets a row that says so. Each suite writes NAME.json, NAME.md, NAME.svg and NAME.png, stopped ones what they have.
 
         eigenscape bench --list
         eigenscape bench products
@@ -52,12 +52,8 @@ def bench(
     if not chosen:
         raise options.OptionError(f"no suite is named; expected all, or some of {', '.join(suites())}.")
     folder = options.folder_of(out)
-    before = torch.get_num_threads()
-    torch.set_num_threads(options.whole("--threads", threads))
-    try:
+    with computing_on(options.whole("--threads", threads)):
         records = _each(chosen, brief, folder, json_)
-    finally:
-        torch.set_num_threads(before)
     if json_:
         typer.echo(json.dumps([asdict(record) for record in records], ensure_ascii=False, indent=1))
     if not all(record.whole for record in records):
