@@ -6,7 +6,6 @@ are processor time on one thread: small matrices gain nothing from more, and a b
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from ...curvature import Objective
 from ...ensembles import Ensemble, Run, initialise, sharpness, train
+from ..machine.tasks import computing_on
 from ..synthetic import teacher
 from . import peers
 from .clock import failure, timed
@@ -98,7 +98,7 @@ def run(say: Say, brief: bool) -> list[Row]:
     X, Y = teacher("linear", SAMPLES, D, D, g)
     seeds, loop = torch.randint(2**62, (members,), generator=g).tolist(), Loop()
     chosen = range(0, members, members // looped)
-    with _one_thread():
+    with computing_on(1):
         Loop().go(0, nets, X, Y, 2, seeds[0])  # so that nobody pays for what starts once
         sharpness(train(nets.select(0), X, Y, steps=2, lr=LR, batch=BATCH, seeds=seeds[:1]).ensemble, X, Y)
         for member in chosen[: looped // 2]:
@@ -137,16 +137,6 @@ def _loops(loop: Loop, done: Run, top: Tensor, members: int, ours: float) -> Ite
             "right": weights < 1e-9 and error < RIGHT,
             "note": f"scaled to {members} networks; the aim, {TARGET} times, is {'met' if times >= TARGET else 'missed'}",
         }
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 SUITE = Suite(
