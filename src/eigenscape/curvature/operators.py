@@ -14,15 +14,17 @@ from .engines.engine import Matrix
 from .engines.reverse import Reverse
 from .matrices import OfOutputs, OfSampledScores, OfScalar, of_criterion, of_loss, of_outputs, of_scores
 from .objective import Objective
+from .precision import check_precision, products_in
 from .selftest import self_test
 
 
 class Options(TypedDict, total=False):
-    """What every operator takes: `check`, `memory` and `engine` of `CurvatureOperator`."""
+    """What every operator takes: `check`, `memory`, `engine` and `precision` of `CurvatureOperator`."""
 
     check: bool | None
     memory: float | None
     engine: str
+    precision: str | None
 
 
 class CurvatureOperator(Operator):
@@ -39,6 +41,9 @@ class CurvatureOperator(Operator):
     - `"uncached"`: double backward from scratch, for what does not fit in memory;
     - `"difference"`: differences of gradients, for models without second derivatives; its error is estimated in `engine`;
     - `"moments"`: for deep linear networks with a squared loss, independent of the number of samples.
+
+    `precision` says how float32 matrices are multiplied and convolved inside a product with the operator: `"highest"` in
+    float32, `"high"` where the device allows in TF32, `"medium"` in bfloat16; by default as torch is set, which never changes.
     """
 
     def __init__(
@@ -49,10 +54,11 @@ class CurvatureOperator(Operator):
         check: bool | None = None,
         memory: float | None = None,
         engine: str = "auto",
+        precision: str | None = None,
     ):
         require_objective(objective)
         super().__init__(objective.layout.size, dtype=objective.dtype, device=objective.device, layout=objective.layout)
-        self.objective, self.matrix = objective, matrix
+        self.objective, self.matrix, self.precision = objective, matrix, check_precision(precision)
         self._reverse = Reverse(objective, matrix, 0.0 if engine == "uncached" else memory)
         self._engine = make_engine(engine, objective, matrix, self._reverse, memory)
         self._untested = objective.check if check is None else check
@@ -60,19 +66,31 @@ class CurvatureOperator(Operator):
     @property
     def engine(self) -> str:
         """How products are computed at the moment."""
-        return f"{self.matrix.name} by {self._engine}"
+        cheap = f", {self.precision} precision" if self.precision else ""
+        return f"{self.matrix.name} by {self._engine}{cheap}"
+
+    @property
+    def cost(self) -> float:
+        """What a product costs, next to others with matrices of the same network: the samples it goes through."""
+        return self.objective.num_samples
 
     def matmat(self, V):
         """Multiply all columns in one pass over the data."""
         self._test()
-        return self._engine.matmat(V.detach())
+        with products_in(self.precision):
+            return self._engine.matmat(V.detach())
+
+    def prepare(self, products: int) -> None:
+        """Let the engine hear about how many products will follow."""
+        self._engine.prepare(products)
 
     def block_products(self, groups: Sequence[Sequence[str]], vectors: Sequence[Tensor]) -> list[Tensor]:
         """Multiply each block by its vector: one pass over the data, no work outside the blocks."""
         self._test()
         if isinstance(self._engine, Difference):
             return super().block_products(groups, vectors)
-        return self._reverse.blocks([self._layout().sub(tuple(g)) for g in groups], [v.detach() for v in vectors])
+        with products_in(self.precision):
+            return self._reverse.blocks([self._layout().sub(tuple(g)) for g in groups], [v.detach() for v in vectors])
 
     def release(self) -> None:
         """Free the memory kept between products; the next product builds it again."""
