@@ -329,3 +329,33 @@ def test_constant_factors_and_sums_of_products_are_folded():
     names = [str(node.target) for node in tape.program.graph.nodes if node.op == "call_function"]
     assert "aten.addmm.default" in names
     assert not any("backward" in name for name in names)
+
+
+def test_announced_products_are_recorded_from_the_first():
+    H = es.hessian(objective("mlp-ce"))
+    (2 * H).shift(1.0).prepare(automatic.MANY)
+    v = vectors(H, 1)
+    assert gap(H @ v, es.hessian(objective("mlp-ce"), engine="reverse") @ v) <= 1e-12
+    assert "recorded forward over reverse" in H.engine
+    assert f"{automatic.MANY} products announced" in H.engine
+
+
+def test_few_announced_products_are_not_recorded():
+    H = es.hessian(objective("mlp-ce"))
+    H.prepare(automatic.MANY - 1)
+    H @ vectors(H, 1)
+    assert "double backward" in H.engine
+
+
+def test_programs_that_have_run_for_long_on_a_gpu_are_compiled(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda segment, **_: segment)
+    monkeypatch.setattr(automatic, "WORTH", 0.0)
+    H, v = es.hessian(objective("mlp-ce")), vectors(es.hessian(objective("mlp-ce")), 1)
+    H._engine.compiles = True  # as on a GPU
+    H.prepare(automatic.MANY)
+    expected = es.hessian(objective("mlp-ce"), engine="reverse") @ v
+    for _ in range(4):
+        assert gap(H @ v, expected) <= 1e-12
+    assert "compiled forward over reverse" in H.engine
+    H.release()
+    assert gap(H @ v, expected) <= 1e-12

@@ -320,3 +320,17 @@ def test_own_forward_and_nested_inputs():
     )
     torch.testing.assert_close(whole.loss(), as_dict.loss())
     torch.testing.assert_close(whole.gradient(), own.gradient())
+
+
+def test_the_start_up_test_leaves_flattened_targets_whole():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(7, 4), nn.Linear(4, 7)
+
+        def forward(self, x):
+            return self.head(self.embed(x)).flatten(0, 1)
+
+    tokens = torch.randint(0, 7, (9, 50))
+    H = es.hessian(es.Objective(Tokens(), CE, (tokens, tokens.flatten())))
+    assert bool((H @ torch.ones(H.n)).isfinite().all())

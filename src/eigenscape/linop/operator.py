@@ -49,6 +49,9 @@ class Operator(ABC):
     def matmat(self, V: Float[Tensor, "*batch n k"]) -> Float[Tensor, "*batch n k"]:
         """Multiply the columns of V; shapes, dtype and device have been checked by `@`."""
 
+    def prepare(self, products: int) -> None:  # noqa: B027 - to do nothing is right for most
+        """Hear from a solver about how many products will follow: what pays only over many may then be set up at once."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape as a (stack of) matrices, `(*batch, n, n)`."""
@@ -150,6 +153,11 @@ class Sum(Operator):
         """Add the products."""
         return self.a.matmat(V) + self.b.matmat(V)
 
+    def prepare(self, products):
+        """Tell both."""
+        self.a.prepare(products)
+        self.b.prepare(products)
+
     def block_products(self, groups, vectors):
         """Add the block products."""
         return [x + y for x, y in zip(self.a.block_products(groups, vectors), self.b.block_products(groups, vectors))]
@@ -171,6 +179,10 @@ class Scaled(Operator):
         """Scale the product."""
         return self.scale * self.op.matmat(V)
 
+    def prepare(self, products):
+        """Pass it on."""
+        self.op.prepare(products)
+
     def block_products(self, groups, vectors):
         """Scale the block products."""
         return [self.scale * x for x in self.op.block_products(groups, vectors)]
@@ -191,6 +203,10 @@ class Shifted(Operator):
     def matmat(self, V):
         """Add a multiple of the vector to the product."""
         return self.op.matmat(V) + self.s * V
+
+    def prepare(self, products):
+        """Pass it on."""
+        self.op.prepare(products)
 
     def block_products(self, groups, vectors):
         """Add a multiple of each vector to its block product."""

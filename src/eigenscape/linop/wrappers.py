@@ -22,6 +22,10 @@ class Counted(Operator):
         self.num_matvecs += V.shape[-1]
         return self.op.matmat(V)
 
+    def prepare(self, products):
+        """Pass it on."""
+        self.op.prepare(products)
+
     def block_products(self, groups, vectors):
         """Count one product per block, then multiply."""
         self.num_matvecs += len(groups)

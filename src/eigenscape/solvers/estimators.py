@@ -29,6 +29,7 @@ def trace(
     A, limit = Products(H), budget(rtol, max_matvecs)
     if A.n <= _enough(limit, rtol):
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).sum(-1))
+    A.op.prepare(limit if rtol is None else 0)
     sketch = Sketch.of(A, split(limit, rtol), resolve_generator(generator))
     known = sketch.known()
 
@@ -67,6 +68,7 @@ def frobenius(
     A, limit = Products(H), budget(rtol, max_matvecs)
     if A.n <= _enough(limit, rtol):
         return _exact(A, lambda M: torch.linalg.matrix_norm(M))
+    A.op.prepare(limit if rtol is None else 0)
     sketch = Sketch.of(A, split(limit, rtol), resolve_generator(generator))
     known = sketch.known()[:, 1]
 

@@ -47,6 +47,8 @@ class Search:
     generator: torch.Generator
     block: int
     warm: int  # columns of the warm start; without one (0) the first cycle bounds the extreme eigenvalues
+    coarse: str = ""  # what was spent on a coarse operator before, in words
+    checks: int = 0  # products that were spent on checking
     first: tuple[Tensor, Tensor] | None = None
 
     def goal(self, space: Krylov, values: Tensor) -> Tensor:
@@ -56,14 +58,21 @@ class Search:
     def converge(self, space: Krylov) -> Found:
         """Expand and restart until every wanted pair converges, rounding stops all progress, or the products run out.
 
-        A warm start of several vectors is no Krylov space: it grows by the residuals of all pairs that are still open.
+        A warm start of several vectors is no Krylov space: it grows by the residuals of all pairs that are still open. Noise
+        that shows in the products as `u^T A v - v^T A u` is measured when it leaves no pair within reach, and the goal is then
+        what it allows.
         """
         k, best, stalled = self.wanted.count, torch.inf, 0
+        asymmetry, linked, measured = torch.zeros(self.A.members, dtype=torch.float64), False, False
         while True:
             if space.size >= k:
                 theta, Y = self.ranked(space)
                 noise = space.noise.unsqueeze(-1)
                 aim = torch.maximum(self.goal(space, theta[:, :k]) - noise, noise)
+                if not measured and self.A.count < self.budget and bool((asymmetry.unsqueeze(-1) > aim).all()):
+                    self.confirm(space, Found(*space.pairs(Y[..., :k]), Y[..., :k]))
+                    measured = True
+                    continue
                 spent = self.A.count + space.width > self.budget
                 promised = space.expected(Y)
                 settled = (promised[:, :k] <= aim).all() and not self.wanted.rival(theta, promised, aim[:, -1]).any()
@@ -76,10 +85,16 @@ class Search:
                         self._remember(space)
                         return found
                     space.aim(self._open(found, ratios, space))
+                    linked = False
                 if space.size + space.width > space.capacity:
                     self._remember(space)
                     space.restart(Y[..., : k + (space.capacity - k) * 2 // 5])
+                    linked = False
+            old, R = space.size, space.R
             space.expand()
+            if linked and not space.complete:
+                asymmetry = torch.maximum(asymmetry, _asymmetry(space.T[:, :old, old : space.size], R))
+            linked = True
 
     def _open(self, found: Found, ratios: Tensor, space: Krylov) -> Tensor:
         """Residuals to go on with: the worst of each member, or, from a warm start, of all pairs that are open in any."""
@@ -93,13 +108,19 @@ class Search:
 
         One draw speaks for all pairs, so its double counts.
         """
+        gap, _ = self.gap(found, self.A)
+        space.disagreement = torch.maximum(space.disagreement, 2 * gap)
+        self.checks += 1
+
+    def gap(self, found: Found, A: Products) -> tuple[Tensor, Tensor]:
+        """How far a product with A is from what ours add up to, for a random combination of what was found; and its length."""
         signs = random_like(
             (1, self.wanted.count, 1), self.generator, dtype=self.A.dtype, device=self.A.device, kind="rademacher"
         )
         c = signs / self.wanted.count**0.5
         known = found.residuals + found.values.to(found.vectors).unsqueeze(-1) * found.vectors
-        product = self.A((c * found.vectors).sum(1, keepdim=True))
-        space.disagreement = 2 * lengths(product[:, 0] - (c * known).sum(1)).cpu()
+        product = A((c * found.vectors).sum(1, keepdim=True))[:, 0]
+        return lengths(product - (c * known).sum(1)).cpu(), lengths(product).cpu()
 
     def _remember(self, space: Krylov) -> None:
         """Keep the recurrence of the first cycle, before a restart mixes it with what is known of the spectrum."""
@@ -124,6 +145,10 @@ class Search:
         """Whether every pair is as good as asked for, or as rounding allows."""
         noise = space.noise.unsqueeze(-1)
         return bool((found.norms <= torch.maximum(self.goal(space, found.values) - noise, noise)).all())
+
+    def hopeless(self, space: Krylov, found: Found) -> bool:
+        """Whether noise leaves no pair within reach of the goal."""
+        return bool((self.goal(space, found.values) <= space.noise.unsqueeze(-1)).all())
 
     def verify(self, space: Krylov, found: Found, round_: int, depth: int) -> tuple[bool, dict[int, Tensor]]:
         """Look for missed eigenvalues in the complement of what was found, from a fresh random direction.
@@ -200,6 +225,7 @@ def eigsh(
     wanted = Selection.of(k, which, A.n)
     budget = 1000 + 50 * wanted.count if max_matvecs is None else max_matvecs
     _check(A, wanted.count, tol, block, budget, probability, basis)
+    A.op.prepare(min(budget, 10 + 3 * wanted.count))
     if A.n <= max(SMALL, 3 * wanted.count) and A.n <= budget:
         return complete_pairs(A, wanted, columns(A))
     start = None if v0 is None else _start(A, v0, max(block, wanted.count))
@@ -207,22 +233,24 @@ def eigsh(
     search = Search(A, wanted, tol, budget, 1 - probability, resolve_generator(generator), block, warm)
     space = Krylov(A, _capacity(A, wanted.count, block, basis), search.generator)
     space.aim(start, block)
-    found, checked = search.converge(space), 0
+    found = search.converge(space)
     reaches = search.first_reaches()
     depth, rounds = A.count, 0
-    while verify and not space.complete and search.converged(space, found) and A.count < budget:
+    while verify and not space.complete and A.count < budget:
+        search.confirm(space, found)
+        if not search.converged(space, found) and not search.hopeless(space, found):  # nearer, now that the noise is known
+            found = search.converge(space)
+        if not search.converged(space, found) or search.hopeless(space, found) or A.count >= budget:
+            break
         before, rounds = A.count, rounds + 1
         more, beyond = search.verify(space, found, rounds, depth)
         reaches = beyond or ({} if more else reaches)
-        checked += A.count - before
+        search.checks += A.count - before
         if not more:
             break
         found = search.converge(space)
         depth = max(depth, A.count - before)
-    if verify and not space.complete and A.count < budget:
-        search.confirm(space, found)
-        checked += 1
-    return _result(search, space, found, reaches, checked)
+    return _result(search, space, found, reaches)
 
 
 def _check(A: Products, k: int, tol: float, block: int, budget: int, probability: float, basis: int | None) -> None:
@@ -258,7 +286,7 @@ def _start(A: Products, v0: Tensor, block: int) -> Tensor:
     return torch.stack([rows[:, i::block].sum(-2) for i in range(min(block, rows.shape[-2]))], -2)
 
 
-def _result(search: Search, space: Krylov, found: Found, reaches: dict[int, Tensor], checked: int) -> EigenPairs:
+def _result(search: Search, space: Krylov, found: Found, reaches: dict[int, Tensor]) -> EigenPairs:
     A, wanted, noise = search.A, search.wanted, space.noise.unsqueeze(-1)
     norms = found.norms + noise
     done = norms <= search.goal(space, found.values)
@@ -280,7 +308,7 @@ def _result(search: Search, space: Krylov, found: Found, reaches: dict[int, Tens
         residual_norms=give(r),
         intervals=give(torch.stack([t - r, t + r], -1)),
         num_matvecs=A.count,
-        status=_status(search, done, float((noise[:, 0] / space.scale.clamp(min=TINY)).max()), checked),
+        status=_status(search, space, done, t, r),
         converged=bool(done.all()),
         top=enclosure(1),
         bottom=enclosure(-1),
@@ -301,15 +329,24 @@ def _enclosure(found: Found, reach: Tensor, end: int, noise: Tensor, probability
     return Enclosure(low, high, probability)
 
 
-def _status(search: Search, done: Tensor, noise: float, checked: int) -> str:
+def _status(search: Search, space: Krylov, done: Tensor, t: Tensor, r: Tensor) -> str:
     total, A = done.numel(), search.A
     reached = int(done.sum())
-    cost = f"{A.count} products" + (f", {checked} of them to check" if checked else "")
+    cost = f"{A.count} products{search.coarse}" + (f", {search.checks} of them to check" if search.checks else "")
     if reached == total:
         return f"all {total} pairs converged to a relative residual of {search.tol:g} after {cost}"
     if A.count + 1 > search.budget:
         return f"stopped at max_matvecs={search.budget}: {reached} of {total} pairs converged to {search.tol:g}"
+    noise, dtype = float((space.noise / space.scale.clamp(min=TINY)).max()), str(A.dtype).removeprefix("torch.")
+    enough = float((search.tol * r / search.goal(space, t).clamp(min=TINY)).max()) if search.tol else 2 * noise
     return (
         f"{reached} of {total} pairs converged to a relative residual of {search.tol:g} after {cost}; the others stopped "
-        f"at the noise of these {str(A.dtype).removeprefix('torch.')} products, {noise:.1g} of |A|: raise tol, or the precision"
+        f"at the noise of these {dtype} products, {noise:.1g} of |A|: type tol={1.5 * enough:.1g}, or raise the precision"
     )
+
+
+def _asymmetry(C: Float[Tensor, "b m w"], R: Float[Tensor, "b w v"]) -> Float[Tensor, "b"]:
+    """`|u^T A v - v^T A u|` for new directions v and all u before them: `v^T A u` is R for the last ones, and 0 before."""
+    mirror = torch.zeros_like(C)
+    mirror[:, C.shape[1] - R.shape[-1] :] = R.mT
+    return torch.linalg.vector_norm(C - mirror, dim=1).amax(-1)

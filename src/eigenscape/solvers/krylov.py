@@ -7,6 +7,8 @@ from torch import Tensor
 from ..core import random_like
 from .products import CHUNK, Products, inner, lengths, normalised
 
+NEGLIGIBLE = 1e-2  # share of a vector: subtracting so little leaves it orthogonal to rounding
+
 
 class Krylov:
     r"""`W = A Q`, `T = Q^T A Q`, `Q^T Q = I`, and `W_last = Q T_last + P R` with pending directions P orthonormal to Q.
@@ -28,6 +30,7 @@ class Krylov:
         self.disagreement = torch.zeros(b, dtype=torch.float64)  # of a product with what the others add up to, if measured
         self.size = 0
         self.restarts = 0
+        self.chained = False  # whether products couple the pending directions to the last ones only
 
     @property
     def width(self) -> int:
@@ -48,6 +51,7 @@ class Krylov:
         """Make these directions (or `width` random ones) pending, orthonormalised; what is lost is replaced at random."""
         width = min(width if rows is None else rows.shape[-2], self.A.n - self.size)
         rows = self._random(width) if rows is None else normalised(rows[:, :width])
+        self.chained = False
         self.P, self.R = self._orthonormalised(rows, torch.ones(self.A.members, dtype=torch.float64), passes=3)
 
     def expand(self) -> None:
@@ -56,14 +60,30 @@ class Krylov:
         self.Q[:, new] = self.P
         self.W[:, new] = fresh = self.A(self.P)
         self.size = new.stop
-        basis = self.Q[:, : self.size]
-        C = inner(basis, fresh)  # (b, size, width): the new columns of T
         self.scale = torch.maximum(self.scale, lengths(fresh).amax(-1).cpu())
-        self.T[:, : self.size, new] = C.cpu()
+        C, rest = self._projected(fresh, max(0, old - self.R.shape[-1]) if self.chained else 0)
+        self.T[:, : self.size, new] = C
         self.T[:, new, new] = (self.T[:, new, new] + self.T[:, new, new].mT) / 2
         self.T[:, new, :old] = self.T[:, :old, new].mT
-        rest = fresh - C.to(fresh.dtype).mT @ basis
-        self.P, self.R = self._orthonormalised(rest[:, : self.A.n - self.size], self.scale, passes=1)
+        self.P, self.R = self._orthonormalised(rest[:, : self.A.n - self.size], self.scale, passes=0)
+        self.chained = True
+
+    def _projected(self, fresh: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """`C = Q fresh^T`, the new columns of T, and what is left of `fresh` outside the basis, in two passes.
+
+        The first takes away the large components, which lie in the rows from `first` on, and the second what else there is. If
+        that is much, rows further back were not what they should be, and a third pass follows.
+        """
+        C = torch.zeros(self.A.members, self.size, fresh.shape[-2], dtype=torch.float64)
+        rest = fresh
+        for start in (first, 0, 0):
+            basis = self.Q[:, start : self.size]
+            found = inner(basis, rest)
+            rest = rest - found.to(rest.dtype).mT @ basis
+            C[:, start:] += found.cpu()
+            if start == 0 and bool((found.norm(dim=-2) <= NEGLIGIBLE * lengths(rest)).all()):
+                break
+        return C, rest
 
     def ritz(self) -> tuple[Float[Tensor, "b size"], Float[Tensor, "b size size"]]:
         """Eigenvalues (ascending) and eigenvectors (columns) of T."""
@@ -96,6 +116,7 @@ class Krylov:
         self.R = torch.zeros(self.A.members, self.width, 0, dtype=torch.float64)
         self.size = k
         self.restarts += 1
+        self.chained = False
 
     def _combine(self, rows: Tensor, Y: Tensor) -> Tensor:
         part = rows[:, : self.size]
@@ -116,7 +137,7 @@ class Krylov:
         tiny = 16 * self.A.eps * scale.to(rows.device)
         for j in range(width):
             v = rows[:, j : j + 1]
-            for _ in range(passes + (j > 0)):  # twice is enough: the caller has made the first pass
+            for _ in range(passes + 2 * (j > 0)):  # twice is enough
                 v, c = self._remove(v, P[:, :j])
                 R[:, :j, j] += c.cpu()
             size = lengths(v)[:, 0]

@@ -49,6 +49,7 @@ def density(
         return _of_blocks(H, steps, probes, generator, reorthogonalize)
     A = Products(H)
     steps = min(steps, A.n)
+    A.op.prepare(steps * probes)
     held = A.members * A.n * A.dtype.itemsize * (4 + (steps if reorthogonalize else 0))
     width = max(1, min(probes, BYTES // held))
     starts = _probes(A, (A.members, probes, A.n), generator)

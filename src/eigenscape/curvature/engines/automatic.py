@@ -17,6 +17,8 @@ from .reverse import Reverse
 
 NAMES = ("auto", "reverse", "recorded", "compiled", "uncached", "difference", "moments")
 PATIENCE = 10  # products by double backward before recording, whose cost (4 to 11 gradients) some 20 products win back
+MANY = 25  # products announced beforehand for which recording pays from the first
+WORTH = 20.0  # seconds of recorded products on a GPU after which compiling them, which takes about as long, is worth a try
 TRIALS = 3
 
 
@@ -24,16 +26,18 @@ class Automatic(Engine):
     """Double backward at first; once products go on at one point, recorded programs, if they agree and are faster.
 
     The choice is made by timing a few products of each, which are all used. It is made again when the parameters change.
-    Rounding differs between the two: name an engine for results that are bitwise the same at every run.
+    Where a solver has announced many products, they are recorded at once. On a GPU, programs that have run
+    for long are compiled. Rounding differs between the engines: name an engine for results that are bitwise the same at every run.
     """
 
     def __init__(self, objective: Objective, matrix: Matrix, reverse: Reverse, memory: float | None = None):
         super().__init__(objective, matrix)
         self.reverse, self.point = reverse, reverse.graphs.point
         self.recorded = Recorded(objective, matrix, memory, self.point)
-        self.note = ""
-        self._version, self._spent = 0, 0
+        self.note, self.compiles = "", objective.device.type == "cuda"
+        self._version, self._spent, self._announced = 0, 0, 0
         self._times: dict[Engine, list[float]] = {}
+        self._busy, self.memory = 0.0, memory
         self._chosen: Engine | None = None
 
     def __str__(self) -> str:
@@ -44,8 +48,10 @@ class Automatic(Engine):
         if self.point.refresh() != self._version:
             self._start()
         if self._chosen is not None:
-            return self._chosen.matmat(V)
+            return self._go_on(self._chosen, V)
         self._spent += V.shape[1]
+        if self._announced >= MANY:
+            return self._at_once(V)
         if self._spent <= PATIENCE or not self.reverse.graphs.whole:
             return self._timed(self.reverse, V)
         if self.recorded not in self._times:
@@ -63,8 +69,31 @@ class Automatic(Engine):
 
     def _start(self) -> None:
         self._version, self._spent, self._chosen, self.note = self.point.version, 0, None, ""
-        self._times = {}
+        self._times, self._busy = {}, 0.0
         self.recorded.release()
+
+    def prepare(self, products: int) -> None:
+        """Count on so many products at the present parameters."""
+        self._announced = products
+
+    def _go_on(self, chosen: Engine, V: Tensor) -> Tensor:
+        if not self.compiles or chosen is not self.recorded:
+            return chosen.matmat(V)
+        out = self._timed(self.recorded, V)
+        self._busy += self._times[self.recorded].pop() * V.shape[1]
+        if self._busy >= WORTH:
+            self.recorded.release()
+            self._chosen = Recorded(self.objective, self.matrix, self.memory, self.point, Compiler())
+            self.note = f" (after {self._busy:.0f} s of recorded products)"
+        return out
+
+    def _at_once(self, V: Tensor) -> Tensor:
+        """Record without a comparison of times."""
+        announced, self._announced = self._announced, 0
+        out = self._try(V)
+        if self._chosen is None:
+            self._chosen, self.note = self.recorded, f" ({announced} products announced)"
+        return out
 
     def _try(self, V: Tensor) -> Tensor:
         """Record, which includes a comparison with what was recorded."""

@@ -54,6 +54,9 @@ class Engine(ABC):
     def matmat(self, V: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """Multiply every column."""
 
+    def prepare(self, products: int) -> None:  # noqa: B027 - to do nothing is right for most
+        """Hear about how many products will follow."""
+
     @abstractmethod
     def release(self) -> None:
         """Free what is kept between products."""
