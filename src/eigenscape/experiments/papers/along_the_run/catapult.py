@@ -16,7 +16,7 @@ RATES = (0.8, 1.2, 1.5, 1.8, 2.5)  # in units of 2 / sharpness at the start
 
 def cells(profile: str) -> list[Run]:
     """Rates on both sides of 2 / sharpness, and one above 4 / sharpness."""
-    images, steps = {"smoke": (50, 20), "quick": (100, 50), "paper": (1000, 100)}[profile]
+    images, steps = {"smoke": (20, 12), "quick": (100, 50), "paper": (1000, 100)}[profile]
     return [Run("wide", "descent", rate, steps, every=1, images=images) for rate in RATES]
 
 
