@@ -32,7 +32,7 @@ def test_products_in_segments_are_double_backward_products(small, name, make):
     case = build(name)
     obj = es.Objective(case.model, case.criterion, (case.inputs, case.targets), micro_batch=3)
     compiled, reverse = (MAKERS[make](obj, engine=e) for e in ("compiled", "reverse"))
-    V = torch.randn(compiled.n, 3, generator=torch.Generator().manual_seed(0), dtype=compiled.dtype)
+    V = torch.randn(compiled.n, 6, generator=torch.Generator().manual_seed(0), dtype=compiled.dtype)
     expected = reverse @ V
     compiled._engine.batched = True  # as on a GPU
     for _ in range(2):

@@ -26,8 +26,8 @@ class Automatic(Engine):
     """Double backward at first; once products go on at one point, recorded programs, if they agree and are faster.
 
     The choice is made by timing a few products of each, which are all used. It is made again when the parameters change.
-    Where a solver has announced many products, they are recorded at once. On a GPU, programs that have run
-    for long are compiled. Rounding differs between the engines: name an engine for results that are bitwise the same at every run.
+    Where a solver has announced many products, they are recorded at once. On a GPU, programs that have run for long are
+    compiled. Rounding differs between the engines: name an engine for results that are bitwise the same at every run.
     """
 
     def __init__(self, objective: Objective, matrix: Matrix, reverse: Reverse, memory: float | None = None):

@@ -15,6 +15,7 @@ from .point import Leaves, Point
 from .running import run
 
 CHUNK = 8  # columns that go through a batched program together
+TOGETHER = 4  # the same, of a compiled one
 
 
 class Recorded(Engine):
@@ -39,7 +40,7 @@ class Recorded(Engine):
 
     def __str__(self) -> str:
         how = "compiled" if self.transform is not None else "recorded"
-        together = f", {CHUNK} columns at once" if self.batched else ""
+        together = f", {CHUNK if self.transform is None else TOGETHER} columns at once" if self.batched else ""
         return f"{how} forward over reverse, programs {self.programs}{together}{self._note()}"
 
     def _note(self) -> str:
@@ -66,14 +67,17 @@ class Recorded(Engine):
         return torch.zeros_like(rows).mT if total is None else total.mT
 
     def _rows(self, program: Any, rows: Tensor) -> Tensor:
-        if len(rows) > 1 and self.batched is not False and isinstance(program, Program):
+        size = CHUNK if self.transform is None else TOGETHER
+        least = 2 if self.transform is None else TOGETHER  # each number of rows would have to be compiled by itself
+        parts = rows.split(size) if self.batched is not False and isinstance(program, Program) else ()
+        if any(len(part) >= least for part in parts):
             try:
-                out = torch.cat([program.batched(part) for part in rows.split(CHUNK)])
+                out = torch.cat([program.batched(part) if len(part) >= least else _singly(program, part) for part in parts])
                 self.batched = True
                 return out
             except (RuntimeError, NotImplementedError):  # an operation without a rule for batches
                 self.batched = False
-        return torch.stack([program(row) for row in rows])
+        return _singly(program, rows)
 
     def _record(self, objective: Objective, leaves: Leaves, piece: Piece) -> "Program":
         stream = torch.Generator().manual_seed(0)
@@ -88,6 +92,10 @@ class Recorded(Engine):
     def _afresh(self, objective: Objective, leaves: Leaves, piece: Piece) -> Callable[[Tensor], Tensor]:
         linear = self.matrix.linear(objective, {n: p.detach() for n, p in leaves.items()}, piece)
         return lambda v: self.layout.flatten(linear(self.layout.unflatten(v)))
+
+
+def _singly(program: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    return torch.stack([program(row) for row in rows])
 
 
 class Program:
