@@ -147,7 +147,7 @@ class Krylov:
                 for _ in range(3):
                     other = normalised(self._remove(other, P[:, :j])[0])
                 v = torch.where(lost[:, None, None], other, v)
-            P[:, j] = normalised(v)[:, 0]
+            P[:, j] = v[:, 0] / torch.where(lost, 1.0, size).to(v.dtype).unsqueeze(-1)
             R[:, j, j] = torch.where(lost, 0.0, size).cpu()
         return P, R
 
