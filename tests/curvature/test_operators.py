@@ -117,7 +117,9 @@ def test_empirical_fisher_counts_tokens():
 
 
 @pytest.mark.parametrize(
-    "name", ["mlp-ce", "mlp-ce-weighted-smooth", "mlp-mse", "mlp-half-mse", "mlp-bce", "tied-ignored", "gpt2"]
+    "name",
+    ["mlp-ce-weighted-smooth", "mlp-mse", "mlp-bce", "tied-ignored"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("mlp-ce", "mlp-half-mse", "gpt2")],
 )
 def test_sampled_fisher_tends_to_the_exact_one(name):
     """The mean over 4,000 draws is within six standard errors, entry by entry, of the exact matrix (none of <1e4 entries)."""

@@ -45,7 +45,7 @@ def test_every_record_is_right(task):
     model.train()
     monitor = Monitor(obj, optimizer, every=8, k=2)
     worst, products = 0.0, []
-    for _ in range(160):
+    for _ in range(96):
         index = torch.randperm(len(x))[:batch]
         optimizer.zero_grad()
         criterion(model(x[index]), y[index]).backward()
@@ -70,9 +70,9 @@ def test_every_record_is_right(task):
             assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
         worst = max(worst, abs(row["sharpness"] / top - 1))
         products.append(row["products"])
-    assert len(products) == 20
+    assert len(products) == 12
     assert worst < 0.02
-    assert sorted(products)[10] <= 10  # two pairs, their guard, a residual; the optimizer's view; the update
+    assert sorted(products)[6] <= 10  # two pairs, their guard, a residual; the optimizer's view; the update
 
 
 def test_the_edge_is_reached():

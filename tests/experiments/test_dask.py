@@ -126,6 +126,7 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing
     assert found == measured(plan, tmp_path / "here")[0]
 
 
+@pytest.mark.slow
 def test_workers_with_any_number_of_threads_give_the_same_rows(tmp_path, workers):
     backend = workers.with_workers(1, 1, 4)
     plan = Plan([slowly(20, 0.05, tmp_path / "journal"), FIGURE], "smoke")
@@ -150,6 +151,7 @@ def test_a_cell_that_kills_its_workers_fails_and_ends_nothing_else(tmp_path, wor
     assert whole == measured(mended, tmp_path / "here")[0]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_lost_leaves_what_has_ended(tmp_path, monkeypatch):
     plan = Plan([slowly(30, 0.05, tmp_path / "journal")], "smoke")
     with closing(Cluster(tmp_path)) as lost:

@@ -99,7 +99,7 @@ def ended(journal):
     return [int(line) for line in journal.read_text().split()] if journal.exists() else []
 
 
-@pytest.mark.parametrize(("workers", "most", "cells"), [(1, 12, 8), (2, 2, 30)])
+@pytest.mark.parametrize(("workers", "most", "cells"), [(1, 6, 15), (2, 2, 30)])
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_rows(tmp_path, workers, most, cells):
     folder, journal, rng = tmp_path / "killed", tmp_path / "journal", random.Random(workers)
     plan = Plan([slowly(COUNT, SECONDS, journal)])
