@@ -48,6 +48,17 @@ def cut(tree: Any, size: int, part: slice) -> Any:
     return tree_map(lambda t: t[part] if t.ndim > 0 and t.shape[0] == size else t, tree)
 
 
+def size_of(inputs: Any, targets: Any) -> int:
+    """Number of samples in a batch: rows of the targets, or of the inputs."""
+    found = leading(targets)
+    return (found if found is not None else leading(inputs)) or 1
+
+
+def picked(tree: Any, size: int, rows: Tensor) -> Any:
+    """These rows of every tensor whose first axis has length `size`."""
+    return tree_map(lambda t: t[rows.to(t.device)] if t.ndim > 0 and t.shape[0] == size else t, tree)
+
+
 def fingerprint(tree: Any) -> tuple[float, ...]:
     """A few numbers that change when the data or its order changes: shapes, and per tensor a position-weighted sum."""
     return tuple(x for t in tensors(tree) for x in (*map(float, t.shape), _signature(t)))

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core import CurvatureError, DataError, Layout
+from ..core import CurvatureError, DataError, Layout, resolve_generator
 from .batches import Batches
 from .criteria import output_loss
 from .hazards import check_finite_parameters, check_mode, differentiable_twice
-from .nested import tensors, tree_map
+from .nested import picked, size_of, tensors, tree_map
 from .selection import Choice, select_parameters
 
 
@@ -251,6 +251,29 @@ class Objective:
         other.batch_source = Batches([(p.inputs, p.targets) for p in pieces])
         other._total = None
         return other
+
+    def subsample(self, samples: float, generator: torch.Generator | None = None) -> "Objective":
+        """Return the same loss on a random part of the data, drawn once: the same share of every batch, at least one row.
+
+        `samples` is a number of rows, such as 500, or a share of them, such as 0.1. A row is what a batch has along its first
+        axis: an image, a sequence. What is drawn is kept in memory, and not checked again.
+        """
+        share = self._share(samples)
+        generator = resolve_generator(generator)
+        pieces = []
+        for inputs, targets in self.batches():
+            size = size_of(inputs, targets)
+            kept = torch.randperm(size, generator=generator)[: max(1, math.ceil(share * size - 1e-9))].sort().values
+            pieces.append(Piece(picked(inputs, size, kept), picked(targets, size, kept), 1.0))
+        return self.with_data(pieces)
+
+    def _share(self, samples: float) -> float:
+        whole = isinstance(samples, int) and not isinstance(samples, bool)
+        if whole and samples >= 1:
+            return min(1.0, samples / max(sum(size_of(x, y) for x, y in self.batches()), 1))
+        if isinstance(samples, float) and 0 < samples <= 1:
+            return samples
+        raise DataError(f"samples is {samples!r}; expected a number of rows, such as 500, or a share of them, such as 0.1.")
 
     def __repr__(self) -> str:
         criterion = getattr(self.criterion, "__name__", type(self.criterion).__name__)

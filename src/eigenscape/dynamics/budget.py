@@ -4,15 +4,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..core import CurvatureError, resolve_generator
+from ..core import CurvatureError
 from ..curvature import Objective
-from ..curvature.nested import leading, tree_map
-from ..curvature.objective import Piece
+from ..curvature.nested import size_of
 
 FEWEST = 128  # samples (tokens) below which a subsample is not cut
 SPACING = 20  # steps between records that the size of the subsample aims at
@@ -54,31 +51,9 @@ class Budget:
         self.cost = seconds if self.records == 1 else 0.5 * (self.cost + seconds)
 
 
-def subsample(objective: Objective, samples: int, generator: torch.Generator | None = None) -> Objective:
-    """Fix a random subset of about so many samples: the same share of every batch, at least one row of each."""
-    share = min(1.0, samples / max(rows(objective), 1))
-    generator = resolve_generator(generator)
-    pieces = []
-    for inputs, targets in objective.batches():
-        size = _size(inputs, targets)
-        kept = torch.randperm(size, generator=generator)[: max(1, math.ceil(share * size - 1e-9))].sort().values
-        chosen = [tree_map(lambda t, size=size, kept=kept: _rows_of(t, size, kept), tree) for tree in (inputs, targets)]
-        pieces.append(Piece(chosen[0], chosen[1], 1.0))
-    return objective.with_data(pieces)
-
-
 def rows(objective: Objective) -> int:
     """Count the rows of all batches."""
-    return sum(_size(inputs, targets) for inputs, targets in objective.batches())
-
-
-def _size(inputs: Any, targets: Any) -> int:
-    found = leading(targets)
-    return (found if found is not None else leading(inputs)) or 1
-
-
-def _rows_of(t: Tensor, size: int, kept: Tensor) -> Tensor:
-    return t[kept.to(t.device)] if t.ndim > 0 and t.shape[0] == size else t
+    return sum(size_of(inputs, targets) for inputs, targets in objective.batches())
 
 
 def fitting(objective: Objective, step_seconds: float, overhead: float) -> tuple[int, float]:
@@ -90,7 +65,7 @@ def fitting(objective: Objective, step_seconds: float, overhead: float) -> tuple
     """
     total = rows(objective)
     few = min(total, FEWEST, max(1, math.ceil(FEWEST * total / objective.num_samples)))
-    part = objective if few == total else subsample(objective, few)
+    part = objective if few == total else objective.subsample(few)
     seconds = max(min(_timed(part.gradient, objective.device) for _ in range(3)), 1e-9)
     allowed = overhead * SPACING * step_seconds
     chosen = min(total, max(few, int(few * allowed / (GRADIENTS * seconds))))

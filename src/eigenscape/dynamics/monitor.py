@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..core import CurvatureError
 from ..curvature import Objective
-from .budget import Budget, clock, fitting, rows, subsample
+from .budget import Budget, clock, fitting, rows
 from .history import Appender, History, Row, Writer, finite
 from .instruments import DEFAULT, Instruments, chosen_measures, flat
 from .phases import WINDOW, phase
@@ -148,7 +148,7 @@ class Monitor:
         """The subset of samples that a budget chose, the same at every record; everything otherwise."""
         if self.samples is None or self.total is None or self.samples >= self.total:
             return objective
-        part = subsample(objective, self.samples, torch.Generator().manual_seed(self.seed))
+        part = objective.subsample(self.samples, torch.Generator().manual_seed(self.seed))
         part.check = objective.check
         return part
 

@@ -1,6 +1,6 @@
 """Extremal eigenpairs by thick-restart Lanczos, with a search for what a single start vector cannot see."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -8,7 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core import EigenPairs, Enclosure, SolverError, random_like, resolve_generator
+from ..linop import Operator
 from .certificate import ceiling, coefficients, growth, reach
+from .coarse import NEAR, ROUGH, coarse_products, spent_on
 from .complete import columns, complete_pairs
 from .krylov import Krylov
 from .products import Products, lengths, normalised
@@ -47,7 +49,7 @@ class Search:
     generator: torch.Generator
     block: int
     warm: int  # columns of the warm start; without one (0) the first cycle bounds the extreme eigenvalues
-    coarse: str = ""  # what was spent on a coarse operator before, in words
+    coarse: Products | None = None  # what the warm start was sought with
     checks: int = 0  # products that were spent on checking
     first: tuple[Tensor, Tensor] | None = None
 
@@ -81,6 +83,8 @@ class Search:
                     ratios = found.norms / aim.clamp(min=TINY)
                     excess = float(ratios.clamp(min=1).log2().sum())  # halvings that are missing
                     stalled, best = (0, excess) if excess < best - 1 else (stalled + 1, best)
+                    if self.warm > 1 and stalled > 2 and not spent and not self.at_noise(space, found, aim):
+                        stalled = 0
                     if space.complete or spent or excess == 0 or stalled > 2:
                         self._remember(space)
                         return found
@@ -146,6 +150,11 @@ class Search:
         noise = space.noise.unsqueeze(-1)
         return bool((found.norms <= torch.maximum(self.goal(space, found.values) - noise, noise)).all())
 
+    def at_noise(self, space: Krylov, found: Found, aim: Tensor) -> bool:
+        """Measure the noise, and say whether it is what keeps the residuals of open pairs from falling."""
+        self.confirm(space, found)
+        return bool((found.norms <= torch.maximum(aim, 8 * space.noise.unsqueeze(-1))).all())
+
     def hopeless(self, space: Krylov, found: Found) -> bool:
         """Whether noise leaves no pair within reach of the goal."""
         return bool((self.goal(space, found.values) <= space.noise.unsqueeze(-1)).all())
@@ -199,6 +208,7 @@ def eigsh(
     tol: float = 1e-4,
     *,
     v0: Float[Tensor, "..."] | None = None,
+    coarse: Operator | None = None,
     generator: torch.Generator | None = None,
     block: int = 1,
     basis: int | None = None,
@@ -214,7 +224,9 @@ def eigsh(
     complement of what was found, from a fresh random direction, until nothing more turns up. That also encloses the
     extreme eigenvalue (`top`, `bottom`) with the given probability, and one more product measures the noise of the products,
     below which no residual is believed. `v0`, one vector or several as columns, is a warm start: with `verify=False`, k
-    products if it is still as good as asked for. Values, residual norms and intervals are float64.
+    products if it is still as good as asked for. `coarse` is a cheaper operator whose eigenvectors resemble these, from fewer
+    data or less precise products: it is searched first, as far as it agrees with this one, and its vectors are the warm start;
+    `num_matvecs` counts the products of H alone, the status both. Values, residual norms and intervals are float64.
 
     >>> from eigenscape.linop import Diagonal
     >>> pairs = eigsh(Diagonal(torch.tensor([5.0, 5.0, 2.0, 1.0])), k=3)
@@ -231,7 +243,12 @@ def eigsh(
     start = None if v0 is None else _start(A, v0, max(block, wanted.count))
     warm = 0 if start is None else start.shape[1]
     search = Search(A, wanted, tol, budget, 1 - probability, resolve_generator(generator), block, warm)
-    space = Krylov(A, _capacity(A, wanted.count, block, basis), search.generator)
+    capacity = _capacity(A, wanted.count, block, basis)
+    if coarse is not None:
+        search.coarse = coarse_products(A, coarse)
+        start = _from_coarse(search, Krylov(search.coarse, capacity, search.generator), start)
+        search.warm = start.shape[1]
+    space = Krylov(A, capacity, search.generator)
     space.aim(start, block)
     found = search.converge(space)
     reaches = search.first_reaches()
@@ -251,6 +268,23 @@ def eigsh(
         found = search.converge(space)
         depth = max(depth, A.count - before)
     return _result(search, space, found, reaches)
+
+
+def _from_coarse(search: Search, space: Krylov, start: Tensor | None) -> Tensor:
+    """Eigenvectors of the coarse operator: roughly first, then as precisely as it agrees with the other one, or as asked.
+
+    Where it nearly does, they are the start one by one, and their sum where it does not: a block of poor vectors costs more.
+    """
+    other = replace(search, A=space.A, tol=max(search.tol, ROUGH))
+    space.A.op.prepare(10 + 3 * search.wanted.count)
+    space.aim(start, search.block)
+    found = other.converge(space)
+    gap, length = other.gap(found, search.A)
+    agreed = float((gap / length.clamp(min=TINY)).max())
+    if agreed < ROUGH:
+        other.tol = max(search.tol, agreed / 2)
+        found = other.converge(space)
+    return found.vectors if agreed < NEAR * search.tol else found.vectors.sum(1, keepdim=True)
 
 
 def _check(A: Products, k: int, tol: float, block: int, budget: int, probability: float, basis: int | None) -> None:
@@ -332,7 +366,8 @@ def _enclosure(found: Found, reach: Tensor, end: int, noise: Tensor, probability
 def _status(search: Search, space: Krylov, done: Tensor, t: Tensor, r: Tensor) -> str:
     total, A = done.numel(), search.A
     reached = int(done.sum())
-    cost = f"{A.count} products{search.coarse}" + (f", {search.checks} of them to check" if search.checks else "")
+    coarse = spent_on(A, search.coarse) if search.coarse else ""
+    cost = f"{A.count} products{coarse}" + (f", {search.checks} of them to check" if search.checks else "")
     if reached == total:
         return f"all {total} pairs converged to a relative residual of {search.tol:g} after {cost}"
     if A.count + 1 > search.budget:

@@ -19,7 +19,6 @@ from torch.optim import Adam, Optimizer
 
 from ...curvature import Objective, hessian
 from ...dynamics import Monitor
-from ...dynamics.budget import subsample
 from ...solvers import eigsh
 from .suite import Bars, Row, Say, Suite
 from .workloads import WORKLOADS, walks, workload
@@ -151,7 +150,7 @@ def pyhessian(objective: Objective) -> Look | str:
 def common(name: str, records: int, brief: bool) -> list[Row]:
     """A run in which everybody computes the same number on the same samples, every ten steps."""
     whole, optimizer, work = training(name, brief)
-    part = subsample(whole, 4 if brief else SAMPLES[name], torch.Generator().manual_seed(0))
+    part = whole.subsample(4 if brief else SAMPLES[name], torch.Generator().manual_seed(0))
     ways = {
         "Monitor, tracked": tracked(part, optimizer),
         "es.eigsh, fresh": fresh(part),
