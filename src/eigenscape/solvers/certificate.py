@@ -49,7 +49,10 @@ def reach(alphas: Float[Tensor, "b j"], betas: Float[Tensor, "b j"], limit: floa
     for _ in range(100):
         mid = (low + high) / 2
         within = growth(mid, alphas, betas) <= limit
-        low, high = torch.where(within, mid, low), torch.where(within, high, mid)
+        below, above = torch.where(within, mid, low), torch.where(within, high, mid)
+        if torch.equal(below, low) and torch.equal(above, high):  # no number lies between
+            break
+        low, high = below, above
     return high * scale[:, 0]
 
 
