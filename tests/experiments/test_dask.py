@@ -78,7 +78,7 @@ def workers(tmp_path_factory):
         yield cluster
 
 
-def wait_for(condition, patience=60.0):
+def wait_for(condition, patience=300.0):
     end = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < end, "it never came"
