@@ -34,11 +34,7 @@ python -m venv .venv-bench
 The other tools get an environment of their own because curvlinops brings BackPACK, and BackPACK brings torchvision. No suite
 uses it, but it has to be built for the very PyTorch beside it: PyPI's build fails beside a CPU build of PyTorch from elsewhere
 (`operator torchvision::nms does not exist`), and so then do `import lightning` and the `Trainer` of transformers. For a CPU
-build, install both from its index before the others:
-
-```sh
-.venv-bench/bin/pip install --index-url https://download.pytorch.org/whl/cpu torch==2.13.0 torchvision==0.28.0
-```
+build, install `torch==2.13.0 torchvision==0.28.0` from PyTorch's own index for CPUs before the others.
 
 Without the extra the suites run too: each tool that is missing gets a row that says so.
 
