@@ -143,7 +143,11 @@ def test_a_cell_that_kills_its_workers_fails_and_ends_nothing_else(tmp_path, wor
         workers.allow(3)
     assert 2 <= len(failed) <= 4
     assert any("the process that measured it ended: " in sentence for sentence in failed)
-    assert any("ZeroDivisionError: no number" in sentence for sentence in failed)
+    sentences = (
+        "the process that measured it ended: ",
+        "ZeroDivisionError: no number",
+    )  # the second cell may die with the first
+    assert all(any(words in sentence for words in sentences) for sentence in failed)
     assert list(found.values())[5:7] == [None, None]
     mended = Plan([troubled(*["fine"] * 12)], "smoke")
     whole, failed = measured(mended, tmp_path / "cluster", backend)

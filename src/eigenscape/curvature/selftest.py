@@ -11,11 +11,11 @@ from .engines.kept import Build
 from .engines.point import Leaves
 from .engines.running import run
 from .hazards import check_finite_parameters
-from .nested import cut, leading, tree_map
+from .nested import cut, leading, tensors, tree_map
 from .objective import Objective, Piece, leaf_copies
 
-SAMPLES = 32  # samples used for the symmetry and difference tests, but no more than a share of all and no fewer than a few
-SHARE, FEW = 1 / 16, 2
+SAMPLES = 32  # samples used for the symmetry and difference tests
+TOKENS, FEW = 128, 2  # of sequences of tokens, as many as hold so many tokens, but a few
 STEP = 1e-6  # relative displacement in float64: truncation ~ step^2, rounding ~ 1e-16 / step
 TOLERANCE = 1e-3  # of |H v|: LayerNorm's wrong second derivatives in torch 2.13 are off by 4e-3 and more
 
@@ -122,10 +122,19 @@ def _difference(few: Objective, build: Build, name: str, parameters: Leaves, pie
 def _few(piece: Piece) -> Piece:
     sizes = {leading(piece.targets), leading(piece.inputs)} - {None}
     size = sizes.pop() if len(sizes) == 1 else None  # targets of flattened tokens cannot be cut along with the inputs
-    if size is None or size <= FEW:
+    most = _most(piece.inputs)
+    if size is None or size <= most:
         return piece
-    part = slice(0, min(SAMPLES, max(FEW, int(SHARE * size))))
+    part = slice(0, most)
     return Piece(cut(piece.inputs, size, part), cut(piece.targets, size, part), piece.share, piece.order)
+
+
+def _most(inputs: Any) -> int:
+    """Count the samples that are worth their cost."""
+    first = next(tensors(inputs), None)
+    if first is None or first.is_floating_point() or first.ndim < 2:
+        return SAMPLES
+    return min(SAMPLES, max(FEW, TOKENS // max(1, first[0].numel())))
 
 
 def _widen(tree: Any) -> Any:
