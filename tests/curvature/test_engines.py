@@ -359,3 +359,15 @@ def test_programs_that_have_run_for_long_on_a_gpu_are_compiled(monkeypatch):
     assert "compiled forward over reverse" in H.engine
     H.release()
     assert gap(H @ v, expected) <= 1e-12
+
+
+def test_an_announcement_does_not_outlive_the_products_it_was_made_for():
+    obj = objective("mlp-ce")
+    H, v = es.hessian(obj), vectors(es.hessian(obj), 1)
+    for _ in range(2):  # the second is made to an engine that is chosen already
+        H.prepare(automatic.MANY)
+        H @ v
+    with torch.no_grad():
+        next(obj.model.parameters()).data.mul_(1.5)
+    assert gap(H @ v, es.hessian(obj, engine="reverse") @ v) <= 1e-12
+    assert "double backward" in H.engine

@@ -3,6 +3,7 @@
 import operator
 from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -28,8 +29,8 @@ def segmented(
     """Return the same function with all that lies between its matrix products in calls of compiled segments.
 
     Equal segments share one function: of a network with twelve equal blocks, one is compiled. `known` holds the functions of
-    the programs before, and takes those of this one. With `align`, the rows of large results begin at aligned addresses. A
-    program that writes into its tensors is compiled as a whole.
+    the programs before, and takes those of this one. With `align`, large matrix products get the sizes that a GPU's
+    matrix units take. A program that writes into its tensors is compiled as a whole.
 
     >>> def f(a, b):
     ...     return (((a @ b).exp() + 1) @ b).exp() + 1
@@ -40,9 +41,7 @@ def segmented(
     """
     if any(mutates(node) for node in program.graph.nodes):
         return compiler(program)
-    graph, moved = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in program.graph.nodes:
-        moved[node] = graph.node_copy(node, moved.__getitem__)
+    graph = deepcopy(program.graph)
     join(graph)
     return _Writer(program, Plan(graph), compiler, {} if known is None else known, align).write()
 
@@ -213,6 +212,7 @@ class Segment(torch.nn.Module):
 def _turns(node: fx.Node) -> bool:
     """Whether an operation exchanges the last two axes."""
     if node.target is aten.transpose.int:
-        axes, count = node.args[1:], len(node.meta.get("shape", ()))
-        return sorted(int(str(a)) % max(count, 1) for a in axes) == [count - 2, count - 1]
+        axes: Any = node.args[1:]
+        count = len(node.meta.get("shape", ()))
+        return count > 1 and sorted(axis % count for axis in axes) == [count - 2, count - 1]
     return node.target is aten.t.default

@@ -3,6 +3,7 @@
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -60,11 +61,10 @@ class Tape:
 
     def batched(self) -> Callable[..., tuple[Tensor, ...]]:
         """The program on tensors with one more leading axis."""
-        graph, moved = fx.Graph(), dict[fx.Node, fx.Node]()
-        for node in self.program.graph.nodes:
-            moved[node] = graph.node_copy(node, moved.__getitem__)
+        graph = deepcopy(self.program.graph)
+        for node in graph.nodes:
             if node.target in VIEWS:  # with the axis in front, a view may be none
-                moved[node].target = torch.ops.aten.reshape.default
+                node.target = torch.ops.aten.reshape.default
         return torch.func.vmap(fx.GraphModule(self.program, graph))
 
     @property

@@ -47,11 +47,12 @@ class Automatic(Engine):
         """Multiply by whichever engine is best known to do so."""
         if self.point.refresh() != self._version:
             self._start()
+        announced, self._announced = self._announced, 0
         if self._chosen is not None:
             return self._go_on(self._chosen, V)
         self._spent += V.shape[1]
-        if self._announced >= MANY:
-            return self._at_once(V)
+        if announced >= MANY:
+            return self._at_once(V, announced)
         if self._spent <= PATIENCE or not self.reverse.graphs.whole:
             return self._timed(self.reverse, V)
         if self.recorded not in self._times:
@@ -87,9 +88,8 @@ class Automatic(Engine):
             self.note = f" (after {self._busy:.0f} s of recorded products)"
         return out
 
-    def _at_once(self, V: Tensor) -> Tensor:
+    def _at_once(self, V: Tensor, announced: int) -> Tensor:
         """Record without a comparison of times."""
-        announced, self._announced = self._announced, 0
         out = self._try(V)
         if self._chosen is None:
             self._chosen, self.note = self.recorded, f" ({announced} products announced)"
