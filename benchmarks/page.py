@@ -49,7 +49,8 @@ def section(name, suite):
         shutil.copyfile(RESULTS / f"{name}.svg", DOCS / "img" / f"bench-{name}.svg")
         text += f"![{suite.title}: bars by contestant and network](img/bench-{name}.svg)\n\n"
     notes = "".join(f"- {note}\n" for note in suite.notes)
-    return f"{text}{markdown(suite, record.rows)}\n{notes}\n*{record.about()}*\n"
+    table = f'<div class="results" markdown>\n\n{markdown(suite, record.rows)}\n</div>\n'
+    return f"{text}{table}\n{notes}\n*{record.about()}*\n"
 
 
 def main():
