@@ -20,12 +20,13 @@ from .core import (
     TheoryError,
     TrainingModeError,
 )
+from .core.version import VERSION
 from .curvature import Objective, fisher, functional_hessian, ggn, hessian, losses, ntk
 from .dynamics import History, RateRange, StableRate, lr_range, max_stable_lr
 from .linop import Operator, as_operator, blocks
 from .solvers import dense, density, diagonal, eigsh, frobenius, trace
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Analysis",

@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import scipy
 import torch
+
+from ..core.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Provenance:
 def versions() -> dict[str, str]:
     """Versions of this package, Python and the numerical libraries."""
     return {
-        "eigenscape": version("eigenscape"),
+        "eigenscape": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

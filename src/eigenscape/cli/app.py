@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from ..core import EigenscapeError
+from ..core.version import VERSION
 from . import analyze, bench, claims, data, demo, reproduce, watch
 
 app = typer.Typer(
@@ -31,7 +31,7 @@ app.command("watch")(watch.watch)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"eigenscape {version('eigenscape')}")
+        typer.echo(f"eigenscape {VERSION}")
         raise typer.Exit
 
 
