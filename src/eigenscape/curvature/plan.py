@@ -1,5 +1,6 @@
 """Which operations of a straight-line program go together between its matrix products, and in which order."""
 
+import math
 import operator
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,14 +20,18 @@ PASSING = {
 }
 MANY = 8  # more tensors than this are joined by an operation of its own
 LARGE = 1 << 16  # numbers: a tensor that costs something to read
+SMALL = 8  # times fewer numbers than another tensor: costs nothing beside it
+RECIPE = 2  # large constants that are read again to save keeping a result
 
 
 class Plan:
     """Which operations go together, and when.
 
-    - Views, and what is computed from constants alone, `float`: they are repeated wherever they are needed.
+    - Views, and what is computed from constants alone, `float`: they are repeated wherever they are needed. Those of the second
+      kind that heavy operations read are `recipes`, with the levels at which they are needed.
     - `heavy` operations run by themselves; each has a level, one above that of all heavy operations it depends on.
     - `groups` hold the rest, by level: connected operations, and those that read the same large tensor.
+    - What a later group can compute `again` from one tensor that is no larger, it does, so that only that one is kept.
     """
 
     def __init__(self, graph: fx.Graph):
@@ -37,7 +42,6 @@ class Plan:
         self.parts: set[fx.Node] = set()  # of what came, or of the results of heavy operations
         for node in graph.nodes:
             self._sort(node)
-        self.light |= {x for h in [*self.heavy, output(self.order)] for x in self._recipes(h)}
         self.level: dict[fx.Node, int] = {}
         for node in graph.nodes:
             if not self.floats(node):
@@ -45,6 +49,14 @@ class Plan:
         for node in reversed(list(graph.nodes)):
             if node in self.light or node in self.heavy:
                 self._sink(node)
+        self.again: set[fx.Node] = set()
+        for node in self.order:
+            if node in self.light and self._repeats(node):
+                self.again.add(node)
+        self.recipes: dict[fx.Node, set[int]] = defaultdict(set)
+        for node in [*self.heavy, output(self.order)]:
+            for x in self._recipes(node):
+                self.recipes[x].add(self.level[node])
         self.groups = self._grouped()
 
     def _sort(self, node: fx.Node) -> None:
@@ -66,7 +78,7 @@ class Plan:
         return node.op == "call_function" and not any(node in kind for kind in (self.light, self.parts, self.heavy))
 
     def _recipes(self, node: fx.Node) -> list[fx.Node]:
-        """What is computed from constants for a heavy operation."""
+        """What a heavy operation reads that is computed from constants."""
         found, stack = [], list(node.all_input_nodes)
         while stack:
             x = stack.pop()
@@ -77,16 +89,45 @@ class Plan:
                     stack += x.all_input_nodes
         return found
 
-    def sources(self, node: fx.Node) -> list[fx.Node]:
-        """What an operation reads in the end, past everything that floats; each once, in order."""
+    def sources(self, node: fx.Node, level: float = 0) -> list[fx.Node]:
+        """What an operation at that level reads in the end, past everything that is repeated there; each once, in order."""
         found: dict[fx.Node, None] = {}
         stack = list(reversed(node.all_input_nodes))
         while stack:
             x = stack.pop()
-            if self.floats(x):
+            if self.floats(x) or self.repeated(x, level):
                 stack += reversed(x.all_input_nodes)
             else:
                 found[x] = None
+        return list(found)
+
+    def repeated(self, node: fx.Node, level: float) -> bool:
+        """Whether groups of that level compute an operation again."""
+        return level > 0 and node in self.again and level > self.level[node]
+
+    def _repeats(self, node: fx.Node) -> bool:
+        """Whether an elementwise operation follows, wherever it is read later, from one tensor that is no larger."""
+        late = [r for r in self.readers(node) if r.op == "output" or self.level[r] > self.level[node]]
+        if not _elementwise(node) or any(r not in self.light for r in late):
+            return False
+        read = [x for x in self.sources(node, math.inf) if SMALL * size(x) >= size(node)]
+        live = [x for x in read if x in self.live]
+        return len(live) <= 1 and all(size(x) <= size(node) for x in live) and len(read) - len(live) <= RECIPE
+
+    def kept(self, node: fx.Node) -> bool:
+        """Whether something outside its group reads a result of a group."""
+        if node in self.recipes:
+            return True
+        level = self.level[node]
+        return any(r not in self.light or (self.level[r] > level and node not in self.again) for r in self._consumers(node))
+
+    def _consumers(self, node: fx.Node) -> list[fx.Node]:
+        """Operations that read a result where they are, themselves or through what is computed again there."""
+        found: dict[fx.Node, None] = {}
+        for r in self.readers(node):
+            found[r] = None
+            if r in self.again:
+                found |= {q: None for q in self._consumers(r) if q in self.light and self.level[q] > self.level[r]}
         return list(found)
 
     def _after(self, x: fx.Node) -> int:
@@ -119,7 +160,17 @@ class Plan:
         return node.op == "placeholder" or (node in self.parts and self._given(node.all_input_nodes[0]))
 
     def _grouped(self) -> dict[int, list[list[fx.Node]]]:
-        parent = {node: node for node in self.light}
+        """Groups by level: of what runs there, those that belong together."""
+        running: dict[int, list[fx.Node]] = defaultdict(list)
+        for node in self.order:
+            for level in (
+                sorted(self.recipes[node]) if node in self.recipes else [self.level[node]] if node in self.light else []
+            ):
+                running[level].append(node)
+        return {level: self._connected(nodes, level) for level, nodes in running.items()}
+
+    def _connected(self, nodes: list[fx.Node], level: int) -> list[list[fx.Node]]:
+        parent = {node: node for node in nodes}
 
         def root(x: fx.Node) -> fx.Node:
             while parent[x] is not x:
@@ -127,21 +178,17 @@ class Plan:
                 x = parent[x]
             return x
 
-        readers: dict[tuple[int, fx.Node], fx.Node] = {}
-        for node in sorted(self.light, key=self.order.__getitem__):
-            for x in self.sources(node):
-                if x in parent and self.level[x] == self.level[node]:
+        readers: dict[fx.Node, fx.Node] = {}
+        for node in nodes:
+            for x in self.sources(node, level):
+                if x in parent:
                     parent[root(node)] = root(x)
                 elif size(x) >= LARGE:
-                    first = readers.setdefault((self.level[node], x), node)
-                    parent[root(node)] = root(first)
+                    parent[root(node)] = root(readers.setdefault(x, node))
         groups: dict[fx.Node, list[fx.Node]] = defaultdict(list)
-        for node in sorted(self.light, key=self.order.__getitem__):
+        for node in nodes:
             groups[root(node)].append(node)
-        by_level: dict[int, list[list[fx.Node]]] = defaultdict(list)
-        for group in groups.values():
-            by_level[self.level[group[0]]].append(group)
-        return by_level
+        return list(groups.values())
 
 
 def _part(node: fx.Node) -> bool:
@@ -152,6 +199,10 @@ def size(node: fx.Node) -> int:
     """Count the numbers of a result, if that is known."""
     shape = node.meta.get("shape")
     return 0 if shape is None else torch.Size(shape).numel()
+
+
+def _elementwise(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
 
 
 def _passing(node: fx.Node) -> bool:

@@ -55,6 +55,7 @@ class _Writer:
         self.constants, self.plan, self.compiler, self.known, self.align = constants, plan, compiler, known, align
         self.graph, self.root = fx.Graph(), torch.nn.Module()
         self.env: dict[fx.Node, fx.Node] = {}
+        self.passing: list[fx.Node] = []  # what was computed from constants for the present level
         self.wide: dict[fx.Node, fx.Node] = {}  # results with room at the ends of their axes
         self.names: dict[str, str] = {}
 
@@ -67,8 +68,11 @@ class _Writer:
         for node in self.plan.heavy:
             heavy[self.plan.level[node]].append(node)
         for level in range(max([*heavy, *self.plan.groups, 0]) + 1):
+            for node in self.passing:
+                del self.env[node]
+            self.passing = []
             for group in self.plan.groups.get(level, []):
-                self._call(group)
+                self._call(group, level)
             for node in heavy[level]:
                 self._copy(node)
         self.graph.output(fx.map_arg(output(self.plan.order).args[0], self._copy))
@@ -82,6 +86,8 @@ class _Writer:
                 self._copy(x)
             if not self._multiply(node):
                 self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
+            if self.plan.floats(node) and any(x in self.passing for x in node.all_input_nodes):
+                self.passing.append(node)
         return self.env[node]
 
     def _multiply(self, node: fx.Node) -> bool:
@@ -145,10 +151,11 @@ class _Writer:
                 views += x.users
         return True
 
-    def _call(self, group: list[fx.Node]) -> None:
-        members = set(group)
-        results = [n for n in group if any(r not in members for r in self.plan.readers(n))]
-        segment, inputs, key = self._segment(group, members, results)
+    def _call(self, group: list[fx.Node], level: int) -> None:
+        results = [n for n in group if self.plan.kept(n)]
+        if not results:  # all of it is computed again where it is read
+            return
+        segment, inputs, key = self._segment(results, level)
         if key not in self.known:
             self.known[key] = self.compiler(segment)
         if key not in self.names:
@@ -157,17 +164,23 @@ class _Writer:
         call = self.graph.call_module(self.names[key], tuple(self._copy(x) for x in inputs))
         for i, node in enumerate(results):
             self.env[node] = self.graph.call_function(operator.getitem, (call, i))
+            if node in self.plan.recipes:
+                self.passing.append(node)
             if self._gets_room(node):
                 self._narrow(node, self.env[node])
 
-    def _segment(self, group: list[fx.Node], members: set[fx.Node], results: list[fx.Node]) -> tuple[Any, list[fx.Node], str]:
-        """The group as a function of what it reads, and a text that equal functions have in common."""
+    def _here(self, x: fx.Node, level: int) -> bool:
+        """Whether groups of that level compute an operation, for the first time or again."""
+        return x in self.plan.light and (self.plan.level[x] == level or self.plan.repeated(x, level))
+
+    def _segment(self, results: list[fx.Node], level: int) -> tuple[Any, list[fx.Node], str]:
+        """Results of a level as a function of what they read, and a text that equal functions have in common."""
         graph, inside, inputs, lines = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node](), list[str]()
 
         def put(x: fx.Node) -> fx.Node:
             if x in inside:
                 return inside[x]
-            if x in members or self.plan.floats(x):
+            if self.plan.floats(x) or self._here(x, level):
                 for y in x.all_input_nodes:
                     put(y)
                 inside[x] = graph.node_copy(x, inside.__getitem__)
@@ -180,7 +193,7 @@ class _Writer:
                 lines.append(f"{inside[x].name}: {[str(x.meta.get(k)) for k in ('shape', 'strides', 'dtype')]}")
             return inside[x]
 
-        for node in group:
+        for node in results:
             put(node)
         lines.append(f"return {[inside[n].name for n in results]}")
         for n in results:
