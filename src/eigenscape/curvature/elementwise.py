@@ -66,7 +66,7 @@ class Constants:
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(self._known[key])
         made = self.values[self._known[key]]
-        node.meta = {"shape": made.shape, "dtype": made.dtype, "strides": made.stride()}
+        node.meta = {"shape": made.shape, "dtype": made.dtype, "strides": made.stride(), "device": made.device}
         return node
 
 

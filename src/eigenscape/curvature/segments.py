@@ -189,6 +189,7 @@ class _Writer:
             else:
                 inside[x] = graph.placeholder(f"x{len(inside) + 1}")
                 inside[x].name = str(inside[x].target)
+                inside[x].meta = dict(x.meta)
                 inputs.append(x)
                 lines.append(f"{inside[x].name}: {[str(x.meta.get(k)) for k in ('shape', 'strides', 'dtype')]}")
             return inside[x]

@@ -68,6 +68,7 @@ class Attention(Formula):
         """The gradient; the cotangent of l joins D, for dl/dS = P."""
         (mask, causal, scale), (q, k, v), (O, l, M) = kept(ctx)
         G, lc, _ = cotangents
+        G = G.contiguous()
         D = (G.to(l.dtype) * O.to(l.dtype)).sum(-1, keepdim=True) - lc
         parts = Gradient.apply("backward", mask, causal, scale, q, l, M, D, G, k, v)
         return (None, None, None, None, *fitted(parts, (q, k, v)))
@@ -157,7 +158,7 @@ def attention(
         repeat = q.shape[-3] // k.shape[-3]
         k, v = k.repeat_interleave(repeat, -3), v.repeat_interleave(repeat, -3)
     lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-    q, k, v = (t.expand(*lead, *t.shape[-2:]) for t in (q, k, v))
+    q, k, v = (t.expand(*lead, *t.shape[-2:]).contiguous() for t in (q, k, v))  # once, and not at every derivative
     if mask is not None:
         mask = mask[(None,) * (q.ndim - mask.ndim)]
         mask = mask.expand(*mask.shape[:-2], q.shape[-2], k.shape[-2])

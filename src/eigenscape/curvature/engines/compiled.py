@@ -2,8 +2,11 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, fx
@@ -18,22 +21,81 @@ class Compiler:
 
     def __init__(self):
         self.known: dict[str, Callable[..., Any]] = {}
-        self.pool: Any = None  # of the memory that replayed programs compute in, one after the other
-        with contextlib.suppress(ImportError):  # its processes start up while programs are recorded
-            importlib.import_module("torch._inductor.async_compile")
+        self.graphs: WeakSet[Any] = WeakSet()
+        with contextlib.suppress(ImportError), warnings.catch_warnings():  # its processes start up while programs are recorded
+            warnings.filterwarnings("ignore", "`torch.jit.script")  # torch's own
+            importlib.import_module("torch._inductor.compile_fx")
 
     def __call__(self, program: fx.GraphModule) -> "Compiled":
-        """Compile at the first call."""
+        """Compile what has not been compiled before."""
         on_gpu = any(b.is_cuda for b in program.buffers())
-        compiled = segmented(program, compile_segment, self.known, align=on_gpu)
-        if on_gpu and self.pool is None:
-            self.pool = torch.cuda.graph_pool_handle()
-        return Compiled(program, compiled, Replayed(compiled, self.pool) if on_gpu else compiled)
+        seen = len(self.known)
+        compiled = segmented(program, CompiledSegment, self.known, align=on_gpu)
+        order([s for s in list(self.known.values())[seen:] if isinstance(s, CompiledSegment)])
+        return Compiled(program, compiled, Replayed(compiled, self.graphs) if on_gpu else compiled)
 
 
-def compile_segment(segment: fx.GraphModule) -> Callable[..., Any]:
-    """Compile one segment, for the shapes it is called with."""
-    return torch.compile(segment, dynamic=False)
+class CompiledSegment:
+    """A segment of a program, compiled for the strides that it is called with.
+
+    It has been traced already, with all its shapes, so that only the compiler's back end is needed.
+    """
+
+    def __init__(self, segment: fx.GraphModule):
+        self.segment = segment
+        self.compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        """Run it; for strides that were not expected, compile it first."""
+        strides = tuple(t.stride() for t in arguments)
+        if strides not in self.compiled:
+            self._compile(arguments)
+        return self.compiled[strides](*arguments)
+
+    def order(self) -> None:
+        """Compile it for the strides that were recorded."""
+        fake = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
+        metas = [node.meta for node in self.segment.graph.nodes if node.op == "placeholder"]
+        with fake():
+            arguments = [torch.empty_strided(m["shape"], m["strides"], dtype=m["dtype"], device=m["device"]) for m in metas]
+        self._compile(arguments)
+
+    def _compile(self, arguments: Sequence[Tensor]) -> None:
+        compiled: Any = torch._inductor.compile(self.segment, list(arguments))
+        self.compiled[tuple(t.stride() for t in arguments)] = compiled
+
+
+def order(segments: Sequence[CompiledSegment]) -> None:
+    """Compile segments before they are called, all at once; one that cannot be compiled says so when it is called."""
+    try:
+        with waits_at_the_end():
+            for segment in segments:
+                segment.order()
+    except Exception:  # whatever a compiler and its back end may raise
+        for segment in segments:
+            segment.compiled.clear()
+
+
+@contextlib.contextmanager
+def waits_at_the_end() -> Iterator[None]:
+    """Have the compiler's processes work on all that is ordered meanwhile, where it would wait for each order by itself."""
+    processes: Any = importlib.import_module("torch._inductor.async_compile").AsyncCompile
+    wait, thread = processes.wait, threading.get_ident()
+    ordered: list[tuple[Any, dict[str, Any]]] = []
+
+    def later(self: Any, scope: dict[str, Any]) -> None:
+        if threading.get_ident() == thread:
+            ordered.append((self, scope))
+        else:
+            wait(self, scope)
+
+    processes.wait = later
+    try:
+        yield
+    finally:
+        processes.wait = wait
+    for compiler, scope in ordered:
+        wait(compiler, scope)
 
 
 class Compiled:

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core import random_like
 from ..objective import Objective, Piece
 from ..tape import Tape, record, without_writes
 from .engine import Engine, Matrix, Named
@@ -80,8 +79,8 @@ class Recorded(Engine):
         return _singly(program, rows)
 
     def _record(self, objective: Objective, leaves: Leaves, piece: Piece) -> "Program":
-        stream = torch.Generator().manual_seed(0)
-        example = random_like((self.layout.size,), stream, dtype=objective.dtype, device=objective.device)
+        stream = torch.Generator(objective.device).manual_seed(0)  # there, as a hundred million numbers take seconds on a CPU
+        example = torch.randn(self.layout.size, generator=stream, dtype=objective.dtype, device=objective.device)
 
         def function(v: Named) -> Named:
             return {"Av": self._afresh(objective, leaves, piece)(v["v"])}

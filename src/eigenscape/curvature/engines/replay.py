@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -28,12 +29,12 @@ class Capture(NamedTuple):
 class Replayed:
     """The same function without the time that a thousand launches take; where it cannot be captured, called as it is.
 
-    A graph goes on with the settings it was captured under, so there is one for each precision of matrix products. Graphs may
-    share the memory that they compute in, `pool`: results are copied out of it.
+    A graph goes on with the settings it was captured under, so there is one for each precision of matrix products. Graphs
+    that know of each other share the memory they compute in: `graphs` are the living ones, and results are copied out of it.
     """
 
-    def __init__(self, function: Function, pool: Any = None):
-        self.function, self.pool, self.note = function, pool, ""
+    def __init__(self, function: Function, graphs: WeakSet[Any]):
+        self.function, self.graphs, self.note = function, graphs, ""
         self.captures: dict[tuple[Any, ...], Capture] = {}
 
     def __call__(self, v: Tensor) -> tuple[Tensor, ...]:
@@ -52,8 +53,9 @@ class Replayed:
 
     def _captured(self, v: Tensor, expected: tuple[Tensor, ...]) -> Capture:
         argument, graph = v.clone(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=next((g.pool() for g in self.graphs), None)):
             results = self.function(argument)
+        self.graphs.add(graph)
         capture = Capture(graph, argument, results)
         for found, wanted in zip(capture(v), expected):
             if not float((found - wanted).double().norm()) <= TOLERANCE * float(wanted.double().norm()):
