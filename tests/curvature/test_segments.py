@@ -111,6 +111,56 @@ def test_results_that_a_view_flattens_keep_their_rows_together(small):
     assert gap(segmented(program, lambda segment: segment, align=True)(x)[0], function({"x": x})["y"]) < 1e-6
 
 
+def test_a_sum_of_products_is_added_up_where_the_first_lies(small):
+    a, b, c = torch.randn(2, 5, 6), torch.randn(7, 33), torch.randn(33, 33)
+
+    def function(v):
+        total = (v["x"] @ b).view(2, 5, 33) + torch.bmm(a, v["y"])
+        return {"y": (total * 2.0).view(10, 33) @ c}
+
+    given = {"x": torch.randn(10, 7), "y": torch.randn(2, 6, 33)}
+    program = record(function, given, frugal=True).program
+    for align in (False, True):
+        joined = segmented(program, lambda segment: segment, align=align)
+        assert {products.accumulate, products.wide_accumulate} & {node.target for node in joined.graph.nodes}
+        assert gap(joined(*given.values())[0], function(given)["y"]) < 1e-6
+
+
+def test_what_one_kept_tensor_gives_again_is_not_kept_beside_it(small):
+    a, b = torch.randn(30, 30), torch.randn(30, 30)
+    c = [torch.randn(20, 30) for _ in range(4)]
+
+    def function(v):
+        x = v["x"] @ a
+        early = [x * factor for factor in c[1:]]
+        return {"y": sum(early, (x * c[0]) @ b)}
+
+    given = {"x": torch.randn(20, 30)}
+    program = record(function, given, frugal=True).program
+    cut = segmented(program, lambda segment: segment)
+    kept = [len(node.users) for node in cut.graph.nodes if node.op == "call_module"]
+    assert kept == [1, 1]  # the factor of the second product, and the sum
+    assert gap(cut(given["x"])[0], program(given["x"])[0]) < 1e-6
+
+
+def test_what_follows_from_constants_is_computed_where_it_is_multiplied(small):
+    x, a = torch.randn(30, 30), torch.randn(30, 30)
+
+    def function(v):
+        h = x @ a
+        first = (v["x"] * 2.0) @ h.tanh()
+        return {"y": ((first * 2.0) @ a * 3.0) @ h.tanh()}
+
+    given = {"x": torch.randn(20, 30)}
+    program = record(function, given, frugal=True).program
+    cut = segmented(program, lambda segment: segment)
+    assert gap(cut(given["x"])[0], function(given)["y"]) < 1e-6
+    tanh = [
+        node for node in cut.graph.nodes if node.op == "call_module" and "tanh" in cut.get_submodule(node.target).call[0].code
+    ]
+    assert len(tanh) == 2
+
+
 @pytest.mark.slow
 def test_compiled_segments_agree_with_their_programs():
     torch.manual_seed(0)

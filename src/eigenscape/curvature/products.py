@@ -6,12 +6,16 @@ from torch.nn import functional as F
 
 aten = torch.ops.aten
 PRODUCTS = {aten.mm.default, aten.bmm.default}
+VIEWS = {aten.view.default, aten._unsafe_view.default, aten.alias.default, aten.detach.default}
 ALIGNED = 4  # float32 numbers in 16 bytes: at other sizes, a GPU's matrix units take three times as long
 
 
 def accumulate(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Add a product to a tensor that nobody else reads."""
     return x.addmm_(a, b) if x.ndim == 2 else x.baddbmm_(a, b)
+
+
+MULTIPLIED = {*PRODUCTS, accumulate}
 
 
 def wide_product(a: Tensor, b: Tensor, m: int, k: int, n: int) -> Tensor:
@@ -45,19 +49,30 @@ def excess(n: int) -> int:
 
 
 def join(graph: fx.Graph) -> None:
-    """`a @ b + c @ d` adds the second product to the first where that lies."""
+    """`a @ b + c @ d` adds the second product to the first where that lies, also as a view of the first."""
     for node in list(graph.nodes):
         if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
             continue
-        x, y = node.args
-        if all(isinstance(t, fx.Node) and len(t.users) == 1 and t.target in {*PRODUCTS, accumulate} for t in (x, y)):
-            if y.target is accumulate:
-                x, y = y, x
-            if y.target is accumulate or x is y or not x.meta.get("shape") == y.meta.get("shape") == node.meta.get("shape"):
-                continue
-            with graph.inserting_before(node):
-                joined = graph.call_function(accumulate, (x, *y.args))
-            joined.meta = dict(node.meta)
-            node.replace_all_uses_with(joined)
-            graph.erase_node(node)
-            graph.erase_node(y)
+        x, y = sorted(node.args, key=_plain) if all(isinstance(t, fx.Node) for t in node.args) else (None, None)
+        if x is None or y is None or x is y or not _summand(x) or not _summand(y) or not _plain(y):
+            continue
+        if not x.meta.get("shape") == y.meta.get("shape") == node.meta.get("shape"):
+            continue
+        with graph.inserting_before(node):
+            joined = graph.call_function(accumulate, (x, *y.args))
+        joined.meta = dict(node.meta)
+        node.replace_all_uses_with(joined)
+        graph.erase_node(node)
+        graph.erase_node(y)
+
+
+def _plain(x: fx.Node) -> bool:
+    """Whether a result is a product by itself."""
+    return x.target in PRODUCTS
+
+
+def _summand(x: fx.Node) -> bool:
+    """Whether a result is a product, or a view of one, that nobody else reads."""
+    if len(x.users) != 1:
+        return False
+    return x.target in MULTIPLIED or (x.target in VIEWS and _summand(x.all_input_nodes[0]))

@@ -1,31 +1,56 @@
 """Constants of a recorded program that it computes again from others, so that fewer have to be kept."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 from torch.utils._pytree import tree_iter
 
 
-class Recipe(NamedTuple):
-    """How a constant came about: an elementwise function, or a view, of tensors that no longer change."""
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a constant came about: an elementwise function, or a view, of tensors that no longer change.
+
+    An argument that has a recipe itself stands as that recipe, so that its numbers need not be held on to.
+    """
 
     function: Callable[..., Any]
     args: tuple
     kwargs: dict[str, Any]
     sources: frozenset[int]  # large storages that it goes back to
     light: bool  # from at most one of them: computed again wherever it is needed
+    meta: dict[str, Any]
 
-    def tensors(self) -> list[Tensor]:
+    def parts(self) -> "list[Tensor | Recipe]":
         """What it is made of."""
-        return [t for t in tree_iter((self.args, self.kwargs)) if isinstance(t, Tensor)]
+        return [t for t in tree_iter((self.args, self.kwargs)) if isinstance(t, Tensor | Recipe)]
+
+    @cached_property
+    def storages(self) -> frozenset[int]:
+        """All that it goes back to, large and small."""
+        return frozenset().union(*(t.storages if isinstance(t, Recipe) else {storage(t)} for t in self.parts()))
 
 
-def superfluous(
-    constants: Mapping[str, Tensor], recipes: Mapping[str, Recipe], storages: Mapping[int, Tensor]
-) -> tuple[set[str], set[int]]:
-    """Names of constants to compute again, and the storages of what is kept, so that the bytes kept become fewer.
+def leaves(recipes: Iterable[Recipe]) -> Iterator[Tensor]:
+    """The tensors that recipes go back to in the end."""
+    seen: set[int] = set()
+    stack: list[Tensor | Recipe] = [t for recipe in recipes for t in recipe.parts()]
+    while stack:
+        t = stack.pop()
+        if id(t) in seen:
+            continue
+        seen.add(id(t))
+        if isinstance(t, Recipe):
+            stack += t.parts()
+        else:
+            yield t
+
+
+def superfluous(constants: Mapping[str, Tensor], recipes: Mapping[str, Recipe], storages: Mapping[int, Tensor]) -> set[str]:
+    """Names of constants to compute again, so that the bytes kept become fewer.
 
     Step by step the storages are kept that make the most others superfluous. `storages` has a tensor for each source.
     """
@@ -51,7 +76,7 @@ def superfluous(
             break
         kept |= best
     again = {s for s, sources in needs.items() if sources <= kept and s not in kept}
-    return {name for s in again for name in held[s]}, kept | (set(held) - again)
+    return {name for s in again for name in held[s]}
 
 
 def _total(sizes: Mapping[int, int], storages: Iterable[int]) -> int:

@@ -11,11 +11,9 @@ from torch import fx
 
 from .peephole import mutates, shares_storage
 from .plan import LARGE, Plan, output, size
-from .products import PRODUCTS, accumulate, excess, join, wide_accumulate, wide_product
+from .products import MULTIPLIED, VIEWS, accumulate, excess, join, wide_accumulate, wide_product
 
 aten = torch.ops.aten
-VIEWS = (aten.view.default, aten._unsafe_view.default, aten.alias.default, aten.detach.default)
-MULTIPLIED = (*PRODUCTS, accumulate)
 Compiler = Callable[[fx.GraphModule], Callable[..., Any]]
 
 
@@ -96,15 +94,26 @@ class _Writer:
             return False
         operands: Any = node.args
         *first, a, b = operands
-        if "shape" not in a.meta or "shape" not in b.meta or (first and first[0] not in self.wide):
+        added_to = [self._result(x) for x in first]
+        if "shape" not in a.meta or "shape" not in b.meta or None in added_to:
             return False
         (m, k), n = a.meta["shape"][-2:], b.meta["shape"][-1]
         if not any(map(excess, (m, k, n))) or max(map(size, (a, b, node))) < LARGE or not self._rows_stay(node):
             return False
         function = wide_accumulate if first else wide_product
-        added_to = [self.wide[x] for x in first]
         self._narrow(node, self.graph.call_function(function, (*added_to, self._operand(a), self._operand(b), m, k, n)))
         return True
+
+    def _result(self, x: fx.Node) -> fx.Node | None:
+        """A product with the room that it has, or a view of it that divides its rows."""
+        if x in self.wide or x.target not in VIEWS:
+            return self.wide.get(x)
+        source = x.all_input_nodes[0]
+        wide, shape = self._result(source), list(x.meta["shape"])
+        if wide is None or shape[-1] != source.meta["shape"][-1] or excess(source.meta["shape"][-2]):
+            return None
+        shape[-1] += excess(shape[-1])
+        return self.graph.call_function(aten.view.default, (wide, shape))
 
     def _narrow(self, node: fx.Node, wide: fx.Node) -> None:
         """Enter a result with room at the ends of its axes, and what of it was asked for."""
@@ -116,20 +125,29 @@ class _Writer:
         self.env[node] = narrow
 
     def _operand(self, x: fx.Node) -> fx.Node:
-        """An operand with the room that its origin has, where only changes of shape and a transposition lie between."""
-        turned, origin = False, x
-        while origin not in self.wide and (origin.target in VIEWS or _turns(origin)):
-            turned ^= _turns(origin)
-            origin = origin.all_input_nodes[0]
-        shape = list(x.meta["shape"])
-        axis = -2 if turned else -1
-        if origin not in self.wide or origin.target in MULTIPLIED or shape[axis] != origin.meta["shape"][-1]:
-            return self._copy(x)
-        shape[axis] += excess(shape[axis])
-        if turned:
-            shape[-2:] = shape[:-3:-1]
-        flat = self.graph.call_function(aten.view.default, (self.wide[origin], shape))
-        return self.graph.call_function(aten.transpose.int, (flat, -2, -1)) if turned else flat
+        """An operand with the room that its origin has, where only changes of shape lie between that leave the room."""
+        roomy = self._roomy(x)
+        return self._copy(x) if roomy is None else roomy[0]
+
+    def _roomy(self, x: fx.Node) -> tuple[fx.Node, bool] | None:
+        """The same with room, and whether that is in the rows now, as it is after a transposition."""
+        if x in self.wide:
+            return None if x.target in MULTIPLIED else (self.wide[x], False)
+        if x.target not in VIEWS and x.target is not aten.expand.default and not _turns(x):
+            return None
+        source = x.all_input_nodes[0]
+        found = self._roomy(source)
+        if found is None:
+            return None
+        wide, turned = found
+        if _turns(x):
+            return self.graph.call_function(aten.transpose.int, (wide, -2, -1)), not turned
+        shape, before = list(x.meta["shape"]), list(source.meta["shape"])
+        if shape[-1] != before[-1] or (turned and shape[-2] != before[-2]):
+            return None
+        shape[-2 if turned else -1] += excess(shape[-2 if turned else -1])
+        change: Any = aten.expand.default if x.target is aten.expand.default else aten.view.default
+        return self.graph.call_function(change, (wide, shape)), turned
 
     def _gets_room(self, node: fx.Node) -> bool:
         """Whether rows of a segment's result get room at their ends: where it will be multiplied."""
@@ -140,14 +158,15 @@ class _Writer:
 
     def _rows_stay(self, node: fx.Node) -> bool:
         """Whether no view of a result takes its rows for adjacent."""
-        views = list(node.users)
+        views, seen = list(node.users), {node}
         while views:
             x = views.pop()
-            if x.op == "output" or (x.target is accumulate and x.args[0] is node and not self._rows_stay(x)):
+            if x.op == "output" or (x.target is accumulate and x.args[0] in seen and not self._rows_stay(x)):
                 return False
             if self.plan.floats(x) and shares_storage(x):
                 if x.target in VIEWS and x.meta.get("shape", (0,))[-1] not in node.meta["shape"][-2:]:
                     return False
+                seen.add(x)
                 views += x.users
         return True
 

@@ -2,7 +2,7 @@
 
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..core import CurvatureError
 from .peephole import mutates, simplify
-from .recompute import Recipe, storage, superfluous
+from .recompute import Recipe, leaves, storage, superfluous
 
 Named = dict[str, Tensor]
 TOLERANCE = 1e-2  # of a recorded result, which the program must reproduce: rounding passes, a wrong value does not
@@ -176,7 +176,13 @@ class _Recorder(TorchDispatchMode):
         root = torch.nn.Module()
         for name in sorted({str(node.target) for node in self.graph.nodes if node.op == "get_attr"}):
             root.register_buffer(name, self.constants[name])
+        self._let_go()
         return fx.GraphModule(root, self.graph)
+
+    def _let_go(self) -> None:
+        """Drop what is not kept now, not when cycles of Python objects are collected: it may be gigabytes."""
+        self.live, self.known, self.recipes = (WeakTensorKeyDictionary() for _ in range(3))
+        self.constants, self.origins = {}, {}
 
     def _depends(self, t: Tensor) -> bool:
         return t in self.live or (bool(self.dirty) and storage(t) in self.dirty)
@@ -189,45 +195,38 @@ class _Recorder(TorchDispatchMode):
             self.live[t] = self.graph.call_function(torch.ops.aten.as_strided.default, view)
             return self.live[t]
         if t in self.recipes and self.recipes[t].light:
-            return self._again(self.recipes[t], self._node, _meta(t))
+            return self._again(self.recipes[t], self._node, {})
         return self._constant(t)
 
-    def _again(self, recipe: Recipe, node: Callable[[Tensor], fx.Node], meta: dict[str, Any]) -> fx.Node:
-        again = self.graph.call_function(recipe.function, *tree_map_only(Tensor, node, (recipe.args, recipe.kwargs)))
-        again.meta = meta
-        return again
+    def _again(self, recipe: Recipe, leaf: Callable[[Tensor], fx.Node], kept: dict[int, str]) -> fx.Node:
+        """Write down how a constant is computed again, of tensors and of what is kept under a name."""
+        made: dict[int, fx.Node] = {}
+
+        def node(part: Tensor | Recipe) -> fx.Node:
+            if id(part) not in made:
+                made[id(part)] = leaf(part) if isinstance(part, Tensor) else written(part)
+            return made[id(part)]
+
+        def written(part: Recipe) -> fx.Node:
+            if id(part) in kept:
+                return self._attribute(kept[id(part)])
+            again = self.graph.call_function(part.function, *tree_map_only((Tensor, Recipe), node, (part.args, part.kwargs)))
+            again.meta = dict(part.meta)
+            return again
+
+        return written(recipe)
 
     def _forget(self) -> None:
         """Compute constants again from others where that leaves fewer to keep."""
-        sources = {storage(x): x for x in self._leaves(self.origins.values())}
-        names, kept = superfluous(self.constants, self.origins, sources)
+        sources = {storage(x): x for x in leaves(self.origins.values())}
+        names = superfluous(self.constants, self.origins, sources)
+        kept = {id(recipe): name for name, recipe in self.origins.items() if name not in names}
+
         for old in [n for n in self.graph.nodes if n.op == "get_attr" and n.target in names]:
-            made: dict[int, fx.Node] = {}
-
-            def node(t: Tensor, made: dict[int, fx.Node] = made) -> fx.Node:
-                if id(t) not in made:
-                    again = t in self.recipes and not (t in self.known and storage(t) in kept)
-                    made[id(t)] = self._again(self.recipes[t], node, _meta(t)) if again else self._constant(t)
-                return made[id(t)]
-
             with self.graph.inserting_before(old):
-                fresh = self._again(self.origins[str(old.target)], node, old.meta)
+                fresh = self._again(self.origins[str(old.target)], self._constant, kept)
             old.replace_all_uses_with(fresh)
             self.graph.erase_node(old)
-
-    def _leaves(self, recipes: Iterable[Recipe]) -> Iterator[Tensor]:
-        """What recipes go back to in the end."""
-        seen: set[int] = set()
-        stack = [t for recipe in recipes for t in recipe.tensors()]
-        while stack:
-            t = stack.pop()
-            if id(t) in seen:
-                continue
-            seen.add(id(t))
-            if t in self.recipes:
-                stack += self.recipes[t].tensors()
-            else:
-                yield t
 
     def _constant(self, t: Tensor) -> fx.Node:
         if t not in self.known:
@@ -236,8 +235,11 @@ class _Recorder(TorchDispatchMode):
             if t in self.recipes:
                 self.origins[name] = self.recipes[t]
             self.captured.setdefault(storage(t), []).append(name)
-        node = self.graph.get_attr(self.known[t])
-        node.meta = _meta(t)
+        return self._attribute(self.known[t])
+
+    def _attribute(self, name: str) -> fx.Node:
+        node = self.graph.get_attr(name)
+        node.meta = _meta(self.constants[name])
         return node
 
     def _remember(self, func: Any, args: tuple, kwargs: dict, inputs: list[Tensor], out: Tensor) -> None:
@@ -247,7 +249,8 @@ class _Recorder(TorchDispatchMode):
             large |= self.recipes[t].sources if t in self.recipes else {storage(t)} if 2 * t.numel() >= out.numel() else set()
         derived = any(t in self.recipes for t in inputs)
         if out.numel() >= LARGE and (derived or not _view(func)) and len(large) <= SOURCES:
-            self.recipes[out] = Recipe(func, args, kwargs, frozenset(large), len(large) <= 1)
+            args, kwargs = tree_map_only(Tensor, lambda t: self.recipes.get(t, t), (args, kwargs))
+            self.recipes[out] = Recipe(func, args, kwargs, frozenset(large), len(large) <= 1, _meta(out))
 
     def _protect(self, t: Tensor) -> None:
         """Before a tensor is written: what was captured of it keeps its value, and recipes that show it are dropped."""
@@ -256,9 +259,9 @@ class _Recorder(TorchDispatchMode):
             self.constants[name] = self.constants[name].clone()
         if t in self.known:
             del self.known[t]
-        for other in [r for r in self.recipes if any(storage(x) == written for x in (r, *self.recipes[r].tensors()))]:
+        for other in [r for r in self.recipes if storage(r) == written or written in self.recipes[r].storages]:
             del self.recipes[other]
-        for name in [n for n in self.origins if any(storage(x) == written for x in self.origins[n].tensors())]:
+        for name in [n for n in self.origins if written in self.origins[n].storages]:
             del self.origins[name]
 
     def _open(self, t: Tensor) -> None:
