@@ -142,9 +142,9 @@ class _Writer:
         wide, turned = found
         if _turns(x):
             return self.graph.call_function(aten.transpose.int, (wide, -2, -1)), not turned
-        shape, before = list(x.meta["shape"]), list(source.meta["shape"])
-        if shape[-1] != before[-1] or (turned and shape[-2] != before[-2]):
+        if not _keeps_rows(x, source, turned):
             return None
+        shape = list(x.meta["shape"])
         shape[-2 if turned else -1] += excess(shape[-2 if turned else -1])
         change: Any = aten.expand.default if x.target is aten.expand.default else aten.view.default
         return self.graph.call_function(change, (wide, shape)), turned
@@ -158,16 +158,16 @@ class _Writer:
 
     def _rows_stay(self, node: fx.Node) -> bool:
         """Whether no view of a result takes its rows for adjacent."""
-        views, seen = list(node.users), {node}
+        views, seen = [(x, node, False) for x in node.users], {node}
         while views:
-            x = views.pop()
+            x, source, turned = views.pop()
             if x.op == "output" or (x.target is accumulate and x.args[0] in seen and not self._rows_stay(x)):
                 return False
             if self.plan.floats(x) and shares_storage(x):
-                if x.target in VIEWS and x.meta.get("shape", (0,))[-1] not in node.meta["shape"][-2:]:
+                if x.target in VIEWS and not _keeps_rows(x, source, turned):
                     return False
                 seen.add(x)
-                views += x.users
+                views += [(user, x, turned ^ _turns(x)) for user in x.users]
         return True
 
     def _call(self, group: list[fx.Node], level: int) -> None:
@@ -240,6 +240,12 @@ class Segment(torch.nn.Module):
     def forward(self, *args: Any) -> Any:
         """Call it."""
         return self.call[0](*args)
+
+
+def _keeps_rows(x: fx.Node, source: fx.Node, turned: bool) -> bool:
+    """Whether a change of shape leaves the rows of its source, which are columns after a transposition, as they are."""
+    shapes = [tuple(t.meta.get("shape", ())) for t in (x, source)]
+    return len({shape[-2:] if turned else shape[-1:] for shape in shapes}) == 1
 
 
 def _turns(node: fx.Node) -> bool:
