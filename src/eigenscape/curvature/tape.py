@@ -2,7 +2,7 @@
 
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -151,7 +151,7 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten._efficientzerotensor.default:  # has no storage, which torch 2.13 trips over under a mode
             return torch.zeros(*args, **kwargs)
-        inputs = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)]
+        inputs = _tensors((*args, *kwargs.values()))
         written = _written(func, args, kwargs)
         for t in written:
             self._protect(t)
@@ -162,7 +162,7 @@ class _Recorder(TorchDispatchMode):
             return out
         for t in written:
             self._open(t)
-        nodes = tree_map_only(Tensor, self._node, (args, kwargs))
+        nodes = _mapped(args, self._node), {name: _mapped(value, self._node) for name, value in kwargs.items()}
         out = func(*args, **kwargs)
         self._note(out, self.graph.call_function(func, *nodes), written)
         return out
@@ -273,13 +273,14 @@ class _Recorder(TorchDispatchMode):
             self.dirty[storage(t)] = self.graph.call_function(torch.ops.aten.clone.default, (self._constant(whole.clone()),))
 
     def _note(self, out: Any, node: fx.Node, written: list[Tensor]) -> None:
-        if any(not isinstance(x, Tensor) and x is not None for x in tree_iter(out)):
+        parts = out if isinstance(out, tuple | list) else (out,)
+        if any(not isinstance(x, Tensor) and x is not None for x in parts):
             raise NotRecordable(f"{node.target} reads a number out of the argument; expected a linear map: engine='reverse'.")
         if isinstance(out, Tensor):
             if not any(out is t for t in written):
                 self._enter(out, node)
             return
-        for i, t in enumerate(out if isinstance(out, tuple | list) else ()):
+        for i, t in enumerate(parts):
             if isinstance(t, Tensor) and not any(t is w for w in written):
                 self._enter(t, self.graph.call_function(operator.getitem, (node, i)))
 
@@ -302,8 +303,24 @@ def _view(func: Any) -> bool:
     return any(r.alias_info is not None for r in func._schema.returns)
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [t for t in tree_iter(tree) if isinstance(t, Tensor)]
+def _tensors(arguments: Iterable[Any]) -> list[Tensor]:
+    """Tensors among the arguments of an operation, which may be lists: what `tree_iter` finds, in a fraction of its time."""
+    found = []
+    for x in arguments:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif isinstance(x, list | tuple):
+            found += _tensors(x)
+    return found
+
+
+def _mapped(argument: Any, function: Callable[[Tensor], Any]) -> Any:
+    """An argument of an operation with its tensors replaced."""
+    if isinstance(argument, Tensor):
+        return function(argument)
+    if isinstance(argument, list | tuple):
+        return type(argument)(_mapped(x, function) for x in argument)
+    return argument
 
 
 def _written(func: Any, args: tuple, kwargs: dict) -> list[Tensor]:
