@@ -53,7 +53,8 @@ class Replayed:
 
     def _captured(self, v: Tensor, expected: tuple[Tensor, ...]) -> Capture:
         argument, graph = v.clone(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=next((g.pool() for g in self.graphs), None)):
+        pool = next((g.pool() for g in self.graphs), None)
+        with torch.cuda.device(v.device), torch.cuda.graph(graph, pool=pool):
             results = self.function(argument)
         self.graphs.add(graph)
         capture = Capture(graph, argument, results)
