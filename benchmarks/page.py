@@ -68,8 +68,8 @@ eager gradient with fused attention: {ms:.0f} ms, {GiB:.1f} GiB.
   of its own with empty caches, which includes recording and compiling.
 - Relative distance from double backward in float64 on two layers: {errors}.
 - Five largest eigenvalues to 1e-2: of H in {H:.1f} s, of G in {G:.1f} s; a density of H with 100 steps: {density:.1f} s.
-- Length 8,192, one sequence: {long:.0f} ms and {room:.0f} GiB, where the scores of one layer alone are 3 GiB; two layers of it are
-  within {gap:.0e} of float64.
+- Length 8,192, one sequence: {long:.0f} ms and {room:.0f} GiB, where the scores of one layer alone are 3 GiB; two layers of it
+  are within {gap:.0e} of float64.
 """
 
 

@@ -194,6 +194,12 @@ def _typed(argument: Any, dtype: torch.dtype) -> bool:
     return isinstance(argument, fx.Node) and bool(argument.meta) and argument.meta["dtype"] == dtype
 
 
+def overwrites_fresh(node: fx.Node) -> bool:
+    """Whether an operation in place writes where nobody else looks: into a result that was made for it."""
+    x: Any = node.args[0]
+    return x.op == "call_function" and x.target in FRESH and len(x.users) == 1
+
+
 def in_place(constants: Constants) -> None:
     """A result overwrites an operand that has memory of its own and no other use."""
     for node in constants.operations():
