@@ -73,8 +73,9 @@ def versions() -> dict[str, str]:
 
 def command() -> str:
     """Return what was typed, as well as a process can know."""
-    program = Path(sys.argv[0]).name or "python"
-    return shlex.join([program, *sys.argv[1:]])
+    program = Path(sys.argv[0])
+    start = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name or "python"]
+    return shlex.join([*start, *sys.argv[1:]])
 
 
 def device_name(device: torch.device) -> str:
