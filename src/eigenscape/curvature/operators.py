@@ -37,7 +37,7 @@ class CurvatureOperator(Operator):
     - `"auto"`: `"reverse"` first, then `"recorded"` where that is measured to be faster; `"moments"` where it applies;
     - `"reverse"`: double backward on first-order graphs that are kept;
     - `"recorded"`: forward over reverse, recorded once, so that only what depends on the vector is computed again;
-    - `"compiled"`: the same through `torch.compile`; takes about half a minute, for many products on a GPU;
+    - `"compiled"`: the same, compiled, and on a GPU one graph; takes less than half a minute, for many products there;
     - `"uncached"`: double backward from scratch, for what does not fit in memory;
     - `"difference"`: differences of gradients, for models without second derivatives; its error is estimated in `engine`;
     - `"moments"`: for deep linear networks with a squared loss, independent of the number of samples.
