@@ -1,6 +1,7 @@
 """A program on a GPU launched as one piece: captured once as a CUDA graph, replayed at every further product."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -44,11 +45,13 @@ class Replayed:
         settings = _settings()
         if settings in self.captures:
             return self.captures[settings](v)
-        expected = self.function(v)
         try:
+            with synchronising_forbidden(v.device):
+                expected = self.function(v)
             self.captures[settings] = self._captured(v, expected)
         except RuntimeError as error:  # an operation that waits for the device, or no memory left
             self.note, self.captures = f"not captured: {str(error).strip().splitlines()[0]}", {}
+            return self.function(v)
         return expected
 
     def _captured(self, v: Tensor, expected: tuple[Tensor, ...]) -> Capture:
@@ -62,6 +65,18 @@ class Replayed:
             if not float((found - wanted).double().norm()) <= TOLERANCE * float(wanted.double().norm()):
                 raise RuntimeError("its replay differs")
         return capture
+
+
+@contextlib.contextmanager
+def synchronising_forbidden(device: torch.device) -> Iterator[None]:
+    """Have operations that wait for the device raise: inside a capture they would leave torch's random streams unusable."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.synchronize(device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _settings() -> tuple[Any, ...]:
