@@ -22,6 +22,7 @@ MANY = 8  # more tensors than this are joined by an operation of its own
 LARGE = 1 << 16  # numbers: a tensor that costs something to read
 SMALL = 8  # times fewer numbers than another tensor: costs nothing beside it
 RECIPE = 2  # large constants that are read again to save keeping a result
+EFFORT = 100  # operations that are computed again for that
 
 
 class Plan:
@@ -49,10 +50,15 @@ class Plan:
         for node in reversed(list(graph.nodes)):
             if node in self.light or node in self.heavy:
                 self._sink(node)
-        self.again: set[fx.Node] = set()
+        self.again: dict[fx.Node, int] = {}  # with the number of operations that it takes
         for node in self.order:
-            if node in self.light and self._repeats(node):
-                self.again.add(node)
+            effort = 1 + sum(self.again.get(x, 0) for x in self.sources(node)) if node in self.light else math.inf
+            if effort <= EFFORT and self._repeats(node):
+                self.again[node] = int(effort)
+        self.consumers: dict[fx.Node, dict[fx.Node, None]] = {}
+        for node in reversed(self.order):
+            if node in self.light:
+                self.consumers[node] = self._consumers(node)
         self.recipes: dict[fx.Node, set[int]] = defaultdict(set)
         for node in [*self.heavy, output(self.order)]:
             for x in self._recipes(node):
@@ -79,27 +85,28 @@ class Plan:
 
     def _recipes(self, node: fx.Node) -> list[fx.Node]:
         """What a heavy operation reads that is computed from constants."""
-        found, stack = [], list(node.all_input_nodes)
+        found, seen, stack = [], set[fx.Node](), list(node.all_input_nodes)
         while stack:
             x = stack.pop()
-            if self.floats(x):
-                if _passing(x) and not shares_storage(x):
-                    found.append(x)
-                else:
-                    stack += x.all_input_nodes
+            if x in seen or not self.floats(x):
+                continue
+            seen.add(x)
+            if _passing(x) and not shares_storage(x):
+                found.append(x)
+            else:
+                stack += x.all_input_nodes
         return found
 
     def sources(self, node: fx.Node, level: float = 0) -> list[fx.Node]:
         """What an operation at that level reads in the end, past everything that is repeated there; each once, in order."""
-        found: dict[fx.Node, None] = {}
+        found: dict[fx.Node, bool] = {}
         stack = list(reversed(node.all_input_nodes))
         while stack:
             x = stack.pop()
-            if self.floats(x) or self.repeated(x, level):
-                stack += reversed(x.all_input_nodes)
-            else:
-                found[x] = None
-        return list(found)
+            if x not in found:
+                found[x] = not (self.floats(x) or self.repeated(x, level))
+                stack += [] if found[x] else reversed(x.all_input_nodes)
+        return [x for x, read in found.items() if read]
 
     def repeated(self, node: fx.Node, level: float) -> bool:
         """Whether groups of that level compute an operation again."""
@@ -119,30 +126,30 @@ class Plan:
         if node in self.recipes:
             return True
         level = self.level[node]
-        return any(r not in self.light or (self.level[r] > level and node not in self.again) for r in self._consumers(node))
+        return any(r not in self.light or (self.level[r] > level and node not in self.again) for r in self.consumers[node])
 
-    def _consumers(self, node: fx.Node) -> list[fx.Node]:
+    def _consumers(self, node: fx.Node) -> dict[fx.Node, None]:
         """Operations that read a result where they are, themselves or through what is computed again there."""
         found: dict[fx.Node, None] = {}
         for r in self.readers(node):
             found[r] = None
             if r in self.again:
-                found |= {q: None for q in self._consumers(r) if q in self.light and self.level[q] > self.level[r]}
-        return list(found)
+                found |= {q: None for q in self.consumers[r] if q in self.light and self.level[q] > self.level[r]}
+        return found
 
     def _after(self, x: fx.Node) -> int:
         return self.level[x] + (x in self.heavy)
 
     def readers(self, node: fx.Node) -> list[fx.Node]:
         """Operations that read a result in the end."""
-        found, stack = [], list(node.users)
+        found: dict[fx.Node, bool] = {}
+        stack = list(node.users)
         while stack:
             x = stack.pop()
-            if x.op == "call_function" and self.floats(x):
-                stack += x.users
-            else:
-                found.append(x)
-        return found
+            if x not in found:
+                found[x] = not (x.op == "call_function" and self.floats(x))
+                stack += [] if found[x] else x.users
+        return [x for x, reads in found.items() if reads]
 
     def _sink(self, node: fx.Node) -> None:
         """Compute later what reads no more than it writes: nothing is kept that was not before, and a pass is saved."""

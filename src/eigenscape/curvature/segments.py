@@ -196,22 +196,31 @@ class _Writer:
         """Results of a level as a function of what they read, and a text that equal functions have in common."""
         graph, inside, inputs, lines = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node](), list[str]()
 
-        def put(x: fx.Node) -> fx.Node:
-            if x in inside:
-                return inside[x]
-            if self.plan.floats(x) or self._here(x, level):
-                for y in x.all_input_nodes:
-                    put(y)
+        def put(node: fx.Node) -> None:
+            stack = [node]
+            while stack:
+                x = stack[-1]
+                repeated = self.plan.floats(x) or self._here(x, level)
+                missing = [y for y in x.all_input_nodes if y not in inside] if repeated and x not in inside else []
+                if missing:
+                    stack += reversed(missing)
+                    continue
+                stack.pop()
+                if x not in inside:
+                    write(x, repeated)
+
+        def write(x: fx.Node, repeated: bool) -> None:
+            name = f"x{len(inside) + 1}"
+            if repeated:
                 inside[x] = graph.node_copy(x, inside.__getitem__)
-                inside[x].name = f"x{len(inside)}"
-                lines.append(f"{inside[x].name} = {x.target} {inside[x].args} {sorted(inside[x].kwargs.items())}")
+                inside[x].name = name
+                lines.append(f"{name} = {x.target} {inside[x].args} {sorted(inside[x].kwargs.items())}")
             else:
-                inside[x] = graph.placeholder(f"x{len(inside) + 1}")
-                inside[x].name = str(inside[x].target)
+                inside[x] = graph.placeholder(name)
+                inside[x].name = name
                 inside[x].meta = dict(x.meta)
                 inputs.append(x)
-                lines.append(f"{inside[x].name}: {[str(x.meta.get(k)) for k in ('shape', 'strides', 'dtype')]}")
-            return inside[x]
+                lines.append(f"{name}: {[str(x.meta.get(k)) for k in ('shape', 'strides', 'dtype')]}")
 
         for node in results:
             put(node)
