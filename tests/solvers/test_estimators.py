@@ -163,3 +163,14 @@ def test_dense_takes_stacks_and_refuses_giants():
         dense(Diagonal(torch.ones(30_000)))
     with pytest.raises(SolverError, match="the operator is not symmetric"):
         dense(as_operator(lambda v: torch.triu(torch.ones(3, 3)) @ v, n=3))
+
+
+def test_an_easy_trace_takes_a_few_products_and_a_hard_one_loses_none():
+    flat = Diagonal(torch.linspace(0.5, 1.5, 3000, dtype=torch.float64))
+    found = trace(flat, rtol=0.03)
+    assert found.num_matvecs == 8
+    assert "0 directions" in found.status
+    spiked = Diagonal(torch.cat([torch.full((5,), 100.0), torch.full((2995,), 0.1)]).double())
+    found = trace(spiked, rtol=0.03)
+    assert found.num_matvecs == 48  # the first eight products are the sketch's
+    assert abs(found.value - 799.5) < 1e-2 * 799.5

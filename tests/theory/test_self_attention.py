@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import assert_batch_is_loop, assert_eigenbasis, assert_same_spectrum, hessians
 from strategies import normal, pick, random_stream, seeds
@@ -124,6 +124,11 @@ class Case:
         return vmap(one)(self.theta, self.X, self.Y)
 
     @property
+    def tol(self):
+        """Autograd rounds derivatives of a saturated softmax by as much as weights enlarge them; ours agree with 60 digits."""
+        return 1e-11 * max(1.0, float(self.q.square().sum(-1).max()), float(self.k.square().sum(-1).max()))
+
+    @property
     def options(self):
         quartic = lambda f, y: (4 * (f - y) ** 3, 12 * (f - y).square().unsqueeze(-1))  # noqa: E731
         loss = quartic if self.loss == "quartic" else self.loss
@@ -136,11 +141,12 @@ class Case:
 
 def check_one_head(case: Case):
     H, spectrum = case.hessian(), self_attention(*case.one_head(), **case.options)
-    assert_same_spectrum(spectrum, H)
+    assert_same_spectrum(spectrum, H, case.tol)
     assert_eigenbasis(spectrum, H)
 
 
 @settings(max_examples=80, deadline=None)
+@example((3, 1, 5), 7436, "causal", 0.0, True)
 @given(shapes, seeds(), masks, st.sampled_from([0.0, 0.0, 2.0]), st.booleans())
 def test_one_head(shape, seed, mask, sink, lengths):
     check_one_head(Case(shape, 1, seed, mask, sink, lengths and mask in (None, "causal", "numbers")))
@@ -165,7 +171,7 @@ def test_several_heads(shape, heads, seed, mask, loss):
     case = Case(shape, heads, seed, mask, loss=loss)
     H = case.hessian()
     spectrum = self_attention_heads(case.a, case.q, case.k, case.X, case.Y, **case.options)
-    assert_same_spectrum(spectrum, H)
+    assert_same_spectrum(spectrum, H, case.tol)
     assert_eigenbasis(spectrum, H)
 
 
@@ -174,7 +180,7 @@ def test_several_heads(shape, heads, seed, mask, loss):
 def test_gauss_newton(shape, seed, loss):
     case = Case(shape, 1, seed, loss=loss)
     G, spectrum = case.ggn(), self_attention_ggn(*case.one_head(), **case.options)
-    assert_same_spectrum(spectrum, G)
+    assert_same_spectrum(spectrum, G, case.tol)
     assert_eigenbasis(spectrum, G)
     assert ((spectrum.values > 1e-11 * spectrum.max.clamp(min=1)[:, None]).sum(-1) <= 2).all()
 

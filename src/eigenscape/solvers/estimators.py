@@ -10,7 +10,7 @@ from ..core import Estimate, random_like, resolve_generator
 from .complete import columns
 from .products import Products, inner
 from .sampling import Moments, draw, needed
-from .sketch import PILOT, Sketch, budget, split
+from .sketch import BRIEF, EASY, PILOT, Sketch, budget, split
 
 
 def trace(
@@ -20,7 +20,7 @@ def trace(
 
     Without arguments 100 products are spent; no more than n are ever needed, and then the value is exact. With `rtol` random
     vectors are added until the standard error is at most `rtol max(|tr A|, |A|_F)` (for a semidefinite matrix the trace is
-    the larger), with at most `max_matvecs` (1000) products.
+    the larger), with at most `max_matvecs` (1000) products; nothing is sketched where a few random vectors are enough.
 
     >>> from eigenscape.linop import Diagonal
     >>> trace(Diagonal(torch.tensor([1.0, 2.0, 3.0]))).value
@@ -30,7 +30,8 @@ def trace(
     if A.n <= _enough(limit, rtol):
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).sum(-1))
     A.op.prepare(limit if rtol is None else 0)
-    sketch = Sketch.of(A, split(limit, rtol), resolve_generator(generator))
+    generator, pilot = resolve_generator(generator), None
+    sketch = Sketch.of(A, 0 if rtol is not None and limit >= EASY else split(limit, rtol), generator)
     known = sketch.known()
 
     def size(mean: Tensor) -> Tensor:
@@ -43,7 +44,13 @@ def trace(
     def spread(moments: Moments) -> Tensor:
         return torch.maximum(moments.variance[:, 0], sketch.quadratic_variance(moments.mean))
 
-    moments, variance, dof = _sampled(sketch, sketch.sample, spread, target, limit, rtol)
+    if rtol is not None and limit >= EASY:
+        samples, products = sketch.probed(BRIEF)
+        pilot = Moments.of(samples)
+        if needed(BRIEF, spread(pilot), target(pilot)) > EASY:
+            sketch, pilot = Sketch.of(A, split(limit, rtol), generator, products), None
+            known = sketch.known()
+    moments, variance, dof = _sampled(sketch, sketch.sample, spread, target, limit, rtol, pilot)
     if moments is None:
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).sum(-1))
     total = known + moments.mean
@@ -127,7 +134,7 @@ def diagonal(
 
 def _enough(limit: int, rtol: float | None) -> int:
     """Size up to which all columns cost no more than the estimate."""
-    return limit if rtol is None else min(limit, 3 * PILOT)
+    return limit if rtol is None else min(limit, EASY)
 
 
 def _exact(A: Products, of: Callable[[Tensor], Tensor]) -> Estimate:
@@ -147,14 +154,18 @@ def _sampled(
     target: Callable[[Moments], Tensor],
     limit: int,
     rtol: float | None,
+    pilot: Moments | None = None,
 ) -> tuple[Moments | None, Tensor, float]:
-    """Samples, variance of one and its degrees of freedom; no samples if multiplying every column is the cheaper way."""
+    """Samples, variance of one and its degrees of freedom; no samples if multiplying every column is the cheaper way.
+
+    The variance is that of a pilot, which may have been drawn already.
+    """
     A = sketch.A
-    room = limit - A.count
     if rtol is None:
-        moments = draw(sample, room, sketch.width)
+        moments = draw(sample, limit - A.count, sketch.width)
         return moments, spread(moments), moments.count - 1
-    pilot = draw(sample, min(PILOT, room), sketch.width)
+    room = limit - A.count + (pilot.count if pilot else 0)
+    pilot = pilot or draw(sample, min(PILOT, room), sketch.width)
     variance = spread(pilot)
     total = needed(pilot.count, variance, target(pilot))
     if total - pilot.count >= A.n <= limit - A.count:

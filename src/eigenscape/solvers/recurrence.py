@@ -32,15 +32,15 @@ def lanczos(v: Float[Tensor, "*lead n"], steps: int, reorthogonalize: bool = Fal
     for _ in range(steps):
         w = yield v
         scale = torch.maximum(scale, lengths(w))
-        w = w - b.to(v.dtype).unsqueeze(-1) * before
+        w = torch.addcmul(w, before, b.to(v.dtype).unsqueeze(-1), value=-1)
         a = (v * w).sum(-1, dtype=torch.float64)
-        w = w - a.to(v.dtype).unsqueeze(-1) * v
+        w = torch.addcmul(w, v, a.to(v.dtype).unsqueeze(-1), value=-1)
         if basis is not None:
             for _ in range(2):
                 w = w - ((basis @ w.unsqueeze(-1)).mT @ basis).squeeze(-2)
         b = lengths(w)
         b = torch.where(b > 8 * eps * scale, b, 0.0)
-        before, v = v, torch.where((b > 0).unsqueeze(-1), w / torch.where(b > 0, b, 1.0).to(w.dtype).unsqueeze(-1), 0.0)
+        before, v = v, w * torch.where(b > 0, 1 / b, 0.0).to(w.dtype).unsqueeze(-1)
         alphas.append(a.cpu())
         betas.append(b.cpu())
         if not bool((b > 0).any()):

@@ -12,6 +12,8 @@ from .products import Products, inner, normalised
 BYTES = 1 << 28  # of the random vectors that are multiplied together
 DEFAULT_MATVECS = 100  # when neither a tolerance nor a limit is given: a third each for range, its products and samples
 PILOT = 16  # samples that fix the variance when a tolerance is given, and directions of the sketch
+BRIEF = 8  # samples that say whether a sketch is needed at all
+EASY = 3 * PILOT  # products that a sketch costs at least, with its samples
 MOST = 1000  # products spent on a tolerance when no limit is given
 
 
@@ -28,13 +30,19 @@ class Sketch:
     generator: torch.Generator
 
     @classmethod
-    def of(cls, A: Products, size: int, generator: torch.Generator) -> "Sketch":
-        """Spend `2 size` products: on random vectors, and on an orthonormal basis of what came out."""
+    def of(cls, A: Products, size: int, generator: torch.Generator, given: Float[Tensor, "b k n"] | None = None) -> "Sketch":
+        """Spend `2 size` products: on random vectors, and on an orthonormal basis of what came out.
+
+        `given` are products with other random vectors, which need not be spent again.
+        """
         if not size:
             empty = torch.empty(A.members, 0, A.n, dtype=A.dtype, device=A.device)
             return cls(A, empty, empty, generator)
-        draws = random_like((A.members, size, A.n), generator, dtype=A.dtype, device=A.device)
-        Q = torch.linalg.qr(normalised(A(draws)).mT).Q.mT.contiguous()
+        ranges = [] if given is None else [given[:, :size]]
+        more = size - sum(r.shape[1] for r in ranges)
+        if more:
+            ranges.append(A(random_like((A.members, more, A.n), generator, dtype=A.dtype, device=A.device)))
+        Q = torch.linalg.qr(normalised(torch.cat(ranges, 1)).mT).Q.mT.contiguous()
         return cls(A, Q, A(Q), generator)
 
     @property
@@ -60,7 +68,11 @@ class Sketch:
         return torch.stack([trace, 2 * _square(self.AQ).sum(-1) - T.square().sum((-1, -2))], -1)
 
     def sample(self, count: int) -> Float[Tensor, "b count 2"]:
-        """Unbiased samples of the rest of trace and squared Frobenius norm, `d z^T A z` and `d |(I - Q Q^T) A z|^2`.
+        """Unbiased samples of the rest of trace and squared Frobenius norm."""
+        return self.probed(count)[0]
+
+    def probed(self, count: int) -> tuple[Float[Tensor, "b count 2"], Float[Tensor, "b count n"]]:
+        """The samples `d z^T A z` and `d |(I - Q Q^T) A z|^2`, and the products `A z`.
 
         z is uniform on the unit sphere of the complement, of dimension d: its fixed length spares the trace the variance that
         a multiple of the identity would cause, and no basis is special.
@@ -68,7 +80,7 @@ class Sketch:
         shape = (self.A.members, count, self.A.n)
         z = normalised(self.outside(random_like(shape, self.generator, dtype=self.A.dtype, device=self.A.device)))
         Az = self.A(z)
-        return self.rest * torch.stack([(z * Az).sum(-1, dtype=torch.float64), _square(self.outside(Az))], -1)
+        return self.rest * torch.stack([(z * Az).sum(-1, dtype=torch.float64), _square(self.outside(Az))], -1), Az
 
     def quadratic_variance(self, mean: Float[Tensor, "b 2"]) -> Float[Tensor, "b"]:
         """Variance of a trace sample by theory, `2 d / (d + 2) (F - t^2 / d)`, t and F the rest of trace and squared norm.
