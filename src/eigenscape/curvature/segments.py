@@ -253,8 +253,8 @@ class Segment(torch.nn.Module):
 
 def _keeps_rows(x: fx.Node, source: fx.Node, turned: bool) -> bool:
     """Whether a change of shape leaves the rows of its source, which are columns after a transposition, as they are."""
-    shapes = [tuple(t.meta.get("shape", ())) for t in (x, source)]
-    return len({shape[-2:] if turned else shape[-1:] for shape in shapes}) == 1
+    after, before = (tuple(t.meta.get("shape", ())) for t in (x, source))
+    return bool(after) and (after[-2:] == before[-2:] if turned else after[-1:] == before[-1:])
 
 
 def _turns(node: fx.Node) -> bool:
