@@ -144,19 +144,19 @@ def test_what_one_kept_tensor_gives_again_is_not_kept_beside_it(small):
 
 
 def test_a_long_way_of_elementwise_operations_is_gone_once(small):
-    a, c = torch.randn(20, 20), torch.randn(20, 20)
+    a, c = torch.randn(20, 20), 1 + 0.01 * torch.randn(20, 20)
 
     def function(v):
         x = v["x"] @ a
-        for _ in range(400):
-            x = x * c * 0.001 + x
+        for _ in range(1500):  # more than Python's stack is deep
+            x = x * c
         return {"y": (x @ a) + x}
 
     given = {"x": torch.randn(20, 20)}
     cut = segmented(record(function, given, frugal=True).program, lambda segment: segment)
-    ways = [node for node in cut.graph.nodes if node.op == "call_module"]
-    counts = [len(cut.get_submodule(node.target).call[0].graph.nodes) for node in ways]
-    assert sum(counts) < 2000  # the last group adds, and does not go all the way again
+    first, last = (cut.get_submodule(n.target).call[0].graph.nodes for n in cut.graph.nodes if n.op == "call_module")
+    assert len(first) > 1500
+    assert len(last) < 200
     assert gap(cut(given["x"])[0], function(given)["y"]) < 1e-5
 
 

@@ -194,12 +194,6 @@ def _typed(argument: Any, dtype: torch.dtype) -> bool:
     return isinstance(argument, fx.Node) and bool(argument.meta) and argument.meta["dtype"] == dtype
 
 
-def overwrites_fresh(node: fx.Node) -> bool:
-    """Whether an operation in place writes where nobody else looks: into a result that was made for it."""
-    x: Any = node.args[0]
-    return x.op == "call_function" and x.target in FRESH and len(x.users) == 1
-
-
 def in_place(constants: Constants) -> None:
     """A result overwrites an operand that has memory of its own and no other use."""
     for node in constants.operations():
@@ -213,4 +207,9 @@ def in_place(constants: Constants) -> None:
 
 
 def _free(node: fx.Node, x: fx.Node) -> bool:
-    return x.target in FRESH and len(x.users) == 1 and _same(node, x)
+    return made_for_one(x) and _same(node, x)
+
+
+def made_for_one(x: Any) -> bool:
+    """Whether a result has memory of its own, and one reader."""
+    return isinstance(x, fx.Node) and x.target in FRESH and len(x.users) == 1

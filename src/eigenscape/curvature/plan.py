@@ -52,9 +52,9 @@ class Plan:
                 self._sink(node)
         self.again: dict[fx.Node, int] = {}  # with the number of operations that it takes
         for node in self.order:
-            effort = 1 + sum(self.again.get(x, 0) for x in self.sources(node)) if node in self.light else math.inf
-            if effort <= EFFORT and self._repeats(node):
-                self.again[node] = int(effort)
+            effort = 1 + sum(self.again.get(x, 0) for x in self.sources(node))
+            if node in self.light and effort <= EFFORT and self._repeats(node):
+                self.again[node] = effort
         self.consumers: dict[fx.Node, dict[fx.Node, None]] = {}
         for node in reversed(self.order):
             if node in self.light:
@@ -170,9 +170,9 @@ class Plan:
         """Groups by level: of what runs there, those that belong together."""
         running: dict[int, list[fx.Node]] = defaultdict(list)
         for node in self.order:
-            for level in (
-                sorted(self.recipes[node]) if node in self.recipes else [self.level[node]] if node in self.light else []
-            ):
+            if node in self.light:
+                running[self.level[node]].append(node)
+            for level in self.recipes.get(node, ()):
                 running[level].append(node)
         return {level: self._connected(nodes, level) for level, nodes in running.items()}
 

@@ -51,10 +51,10 @@ def excess(n: int) -> int:
 def join(graph: fx.Graph) -> None:
     """`a @ b + c @ d` adds the second product to the first where that lies, also as a view of the first."""
     for node in list(graph.nodes):
-        if node.target is not aten.add.Tensor or node.kwargs or len(node.args) != 2:
+        if node.target is not aten.add.Tensor or node.kwargs or len(node.all_input_nodes) != 2:
             continue
-        x, y = sorted(node.args, key=_plain) if all(isinstance(t, fx.Node) for t in node.args) else (None, None)
-        if x is None or y is None or x is y or not _summand(x) or not _summand(y) or not _plain(y):
+        x, y = sorted(node.all_input_nodes, key=_plain)
+        if not _summand(x) or not _summand(y) or not _plain(y):
             continue
         if not x.meta.get("shape") == y.meta.get("shape") == node.meta.get("shape"):
             continue

@@ -53,7 +53,7 @@ class _Writer:
         self.constants, self.plan, self.compiler, self.known, self.align = constants, plan, compiler, known, align
         self.graph, self.root = fx.Graph(), torch.nn.Module()
         self.env: dict[fx.Node, fx.Node] = {}
-        self.passing: list[fx.Node] = []  # what was computed from constants for the present level
+        self.temporary: list[fx.Node] = []  # what was computed from constants for the present level
         self.wide: dict[fx.Node, fx.Node] = {}  # results with room at the ends of their axes
         self.names: dict[str, str] = {}
 
@@ -66,9 +66,9 @@ class _Writer:
         for node in self.plan.heavy:
             heavy[self.plan.level[node]].append(node)
         for level in range(max([*heavy, *self.plan.groups, 0]) + 1):
-            for node in self.passing:
+            for node in self.temporary:
                 del self.env[node]
-            self.passing = []
+            self.temporary = []
             for group in self.plan.groups.get(level, []):
                 self._call(group, level)
             for node in heavy[level]:
@@ -84,8 +84,8 @@ class _Writer:
                 self._copy(x)
             if not self._multiply(node):
                 self.env[node] = self.graph.node_copy(node, self.env.__getitem__)
-            if self.plan.floats(node) and any(x in self.passing for x in node.all_input_nodes):
-                self.passing.append(node)
+            if self.plan.floats(node) and any(x in self.temporary for x in node.all_input_nodes):
+                self.temporary.append(node)
         return self.env[node]
 
     def _multiply(self, node: fx.Node) -> bool:
@@ -94,11 +94,13 @@ class _Writer:
             return False
         operands: Any = node.args
         *first, a, b = operands
-        added_to = [self._result(x) for x in first]
-        if "shape" not in a.meta or "shape" not in b.meta or None in added_to:
+        if "shape" not in a.meta or "shape" not in b.meta:
             return False
         (m, k), n = a.meta["shape"][-2:], b.meta["shape"][-1]
         if not any(map(excess, (m, k, n))) or max(map(size, (a, b, node))) < LARGE or not self._rows_stay(node):
+            return False
+        added_to = [self._result(x) for x in first]
+        if None in added_to:
             return False
         function = wide_accumulate if first else wide_product
         self._narrow(node, self.graph.call_function(function, (*added_to, self._operand(a), self._operand(b), m, k, n)))
@@ -184,7 +186,7 @@ class _Writer:
         for i, node in enumerate(results):
             self.env[node] = self.graph.call_function(operator.getitem, (call, i))
             if node in self.plan.recipes:
-                self.passing.append(node)
+                self.temporary.append(node)
             if self._gets_room(node):
                 self._narrow(node, self.env[node])
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..core import CurvatureError
-from .elementwise import overwrites_fresh
+from .elementwise import made_for_one
 from .peephole import mutates, simplify
 from .recompute import Recipe, leaves, storage, superfluous
 
@@ -66,7 +66,7 @@ class Tape:
         for node in graph.nodes:
             if node.target in VIEWS:  # with the axis in front, a view may be none
                 node.target = torch.ops.aten.reshape.default
-            elif node.target is torch.ops.aten.addcmul_.default and overwrites_fresh(node):  # which vmap has no rule for
+            elif node.target is torch.ops.aten.addcmul_.default and made_for_one(node.args[0]):  # which vmap has no rule for
                 node.target = torch.ops.aten.addcmul.default
         return torch.func.vmap(fx.GraphModule(self.program, graph))
 

@@ -30,8 +30,8 @@ def trace(
     if A.n <= _enough(limit, rtol):
         return _exact(A, lambda M: M.diagonal(dim1=-2, dim2=-1).sum(-1))
     A.op.prepare(limit if rtol is None else 0)
-    generator, pilot = resolve_generator(generator), None
-    sketch = Sketch.of(A, 0 if rtol is not None and limit >= EASY else split(limit, rtol), generator)
+    generator, pilot, brief = resolve_generator(generator), None, rtol is not None and limit >= EASY
+    sketch = Sketch.of(A, 0 if brief else split(limit, rtol), generator)
     known = sketch.known()
 
     def size(mean: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def trace(
     def spread(moments: Moments) -> Tensor:
         return torch.maximum(moments.variance[:, 0], sketch.quadratic_variance(moments.mean))
 
-    if rtol is not None and limit >= EASY:
+    if brief:
         samples, products = sketch.probed(BRIEF)
         pilot = Moments.of(samples)
         if needed(BRIEF, spread(pilot), target(pilot)) > EASY:

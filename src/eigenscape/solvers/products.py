@@ -45,7 +45,7 @@ class Products:
         self._finite(product)
 
     def _finite(self, out: Tensor) -> None:
-        if not bool(out.sum(dtype=torch.float64).isfinite()) and not bool(out.isfinite().all()):  # the sum takes a fifth of it
+        if not bool(out.sum(dtype=torch.float64).isfinite()) and not bool(out.isfinite().all()):  # the sum takes a seventh
             raise SolverError(
                 f"product number {self.count} is not finite (NaN or inf); expected finite products: look for NaN or inf "
                 "in the weights, the data or the loss."

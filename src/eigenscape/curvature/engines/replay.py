@@ -69,7 +69,7 @@ class Replayed:
 
 @contextlib.contextmanager
 def synchronising_forbidden(device: torch.device) -> Iterator[None]:
-    """Have operations that wait for the device raise: inside a capture they would leave torch's random streams unusable."""
+    """Have operations that wait for the device raise here: a capture that they break may not end cleanly."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.synchronize(device)
     torch.cuda.set_sync_debug_mode("error")
